@@ -1,0 +1,103 @@
+"""A disk cache of compiled objects, keyed by everything that they depend on.
+
+The directory is ``EQSATAD_CACHE_DIR``, or the user's cache directory; an empty value disables
+the cache. Entries carry a checksum and are written to a temporary file that is then renamed, so
+that a reader never sees half an entry. Trouble with the disk is reported once and never fatal.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import warnings
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+
+from platformdirs import user_cache_dir
+
+from eqsatad.errors import CacheWarning
+
+VARIABLE = "EQSATAD_CACHE_DIR"
+SUFFIX = ".bin"
+_CHECKSUM = 32
+_reported: set[str] = set()
+
+
+def directory() -> Path | None:
+    """Where entries are, or None when the cache is disabled."""
+    chosen = os.environ.get(VARIABLE)
+    if chosen == "":
+        return None
+    return Path(chosen) if chosen else Path(user_cache_dir("eqsatad")) / "objects"
+
+
+def fetch(key: str) -> bytes | None:
+    """What was kept under ``key``; None when there is nothing, or when it is damaged."""
+    if (place := directory()) is None:
+        return None
+    path = place / f"{key}{SUFFIX}"
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as cause:
+        _report(place, f"cannot read {path}: {cause}; it is compiled again")
+        return None
+    content = data[_CHECKSUM:]
+    if _checksum(key, content) != data[:_CHECKSUM]:
+        warnings.warn(f"{path} is damaged; it is compiled again", CacheWarning, stacklevel=2)
+        return None
+    return content
+
+
+def keep(key: str, content: bytes) -> None:
+    """Keeps ``content`` under ``key``, in place of what was there."""
+    if (place := directory()) is None:
+        return
+    temporary = None
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=place, suffix=".part")
+        with os.fdopen(handle, "wb") as file:
+            file.write(_checksum(key, content) + content)
+        os.replace(temporary, place / f"{key}{SUFFIX}")
+    except OSError as cause:
+        if temporary is not None:
+            with suppress(OSError):
+                os.unlink(temporary)
+        _report(place, f"cannot write to {place}: {cause}; nothing is kept")
+
+
+def entries() -> list[tuple[str, int]]:
+    """The keys with their sizes in bytes, sorted."""
+    if (place := directory()) is None:
+        return []
+    found = []
+    for path in sorted(place.glob(f"*{SUFFIX}")):
+        with suppress(FileNotFoundError):  # another process may clear at the same time
+            found.append((path.name.removesuffix(SUFFIX), path.stat().st_size))
+    return found
+
+
+def clear() -> int:
+    """Deletes every entry; gives their number."""
+    place = directory()
+    count = 0
+    if place is not None:
+        for path in sorted(place.glob(f"*{SUFFIX}")):
+            with suppress(OSError):
+                path.unlink()
+                count += 1
+    return count
+
+
+def _checksum(key: str, content: bytes) -> bytes:
+    return blake2b(key.encode() + b"\0" + content, digest_size=_CHECKSUM).digest()
+
+
+def _report(place: Path, message: str) -> None:
+    """Warns about ``place`` the first time that it fails."""
+    if str(place) not in _reported:
+        _reported.add(str(place))
+        warnings.warn(message, CacheWarning, stacklevel=3)

@@ -1,0 +1,369 @@
+"""Scalar expressions at a point of the loops: values, addresses, loads.
+
+A point may stand for several neighbouring ones. Its `lane` axis varies along the lanes of a
+vector, and axes of a tile differ from a shared base by a constant, so that all copies of a read
+in a tile have one address computation and constant displacements. A value that does not depend
+on the lane axis stays a scalar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from eqsatad.backends.cpu import memory
+from eqsatad.backends.cpu.scalars import (
+    BYTES, COMPUTED, STORED, cast, constant, narrowed, operation, positive_division, whole_power,
+    widened,
+)
+from eqsatad.backends.cpu.text import Value, Writer, number, splat
+from eqsatad.terms.linear import Linear, linear
+from eqsatad.terms.nodes import (
+    Apply, Axis, Cast, Const, Expr, Read, Select, Size, Tensor, Var,
+)
+from eqsatad.terms.ops import ADD, AND, FLOORDIV, MOD, MUL, OR, POW
+from eqsatad.terms.ranges import interval
+from eqsatad.terms.walk import postorder
+
+# Powers by multiplications, and those of them that are rounded once, like `pow`.
+WHOLE_POWERS = (-2, -1, 0, 1, 2, 3, 4)
+EXACT_POWERS = (-1, 0, 1, 2)
+TRUE_LANE = Value("true", "i1")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an axis is: ``base + delta``, and along the lanes if ``lane``."""
+
+    base: Value
+    delta: int = 0
+    lane: bool = False
+
+
+@dataclass(frozen=True)
+class Point:
+    """Where expressions are worked out. Axes are ordered from the outermost loop."""
+
+    axes: Mapping[Axis, Place] = field(default_factory=dict)
+    lanes: int = 0
+    mask: Value | None = None
+
+    def at(self, axis: Axis, place: Place) -> Point:
+        """The point inside a loop over ``axis``."""
+        return replace(self, axes={**self.axes, axis: place})
+
+    def by(self, lanes: int) -> Point:
+        """The point with vectors of ``lanes``."""
+        return replace(self, lanes=lanes)
+
+    def under(self, mask: Value | None) -> Point:
+        """The point where only the lanes of ``mask`` count."""
+        return replace(self, mask=mask)
+
+    @property
+    def copy(self) -> tuple[int, ...]:
+        """Which of the points of a tile this is."""
+        return tuple(place.delta for place in self.axes.values())
+
+
+@dataclass(frozen=True)
+class Address:
+    """An element, or one per lane: ``stride`` apart, or at the vector ``offsets``."""
+
+    base: str
+    stride: int = 0
+    offsets: Value | None = None
+
+
+@dataclass(frozen=True)
+class Local:
+    """A local: a slot for each copy, of a tile over some of ``axes``, that has set it."""
+
+    kind: str
+    lanes: int
+    axes: tuple[Axis, ...]
+    slots: dict[tuple[int, ...], str] = field(default_factory=dict)
+
+
+class Expressions:
+    """Writes the values of expressions; each node once per point while a `scope` lasts."""
+
+    def __init__(self, w: Writer, buffers: Mapping[Tensor, str], sizes: Mapping[str, str]) -> None:
+        self.w = w
+        self.buffers = buffers
+        self.sizes = sizes
+        self.locals: dict[Var, Local] = {}
+        self._scopes: list[dict[object, Value]] = []
+        self._loose: dict[Expr, bool] = {}
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """What is written inside is forgotten outside, where it may not have been run."""
+        self._scopes.append({})
+        yield
+        self._scopes.pop()
+
+    def value(self, root: Expr, point: Point) -> Value:
+        """The value of ``root``, of the type that its dtype is computed in."""
+        stack = [root]
+        while stack:
+            node = stack[-1]
+            if self._known(self._key(node, point)) is not None:
+                stack.pop()
+                continue
+            needed = [n for n in self._first(node) if self._known(self._key(n, point)) is None]
+            if needed:
+                stack.extend(reversed(needed))
+                continue
+            stack.pop()
+            self._scopes[-1][self._key(node, point)] = self._node(node, point)
+        found = self._known(self._key(root, point))
+        assert found is not None, "the walk ends when the root is known"
+        return found
+
+    def address(self, tensor: Tensor, indices: Sequence[Expr], point: Point) -> Address:
+        """Where the element at ``indices`` is."""
+        form = flat(tensor, indices)
+        steady: list[tuple[int, Expr]] = []
+        delta, stride = form.const, 0
+        offsets: Value | None = None
+        for coef, atom in sorted(form.terms, key=lambda term: self._depth(term[1], point)):
+            if isinstance(atom, Axis):
+                delta += coef * point.axes[atom].delta
+                stride += coef * point.axes[atom].lane
+                steady.append((coef, atom))
+            elif (value := self.value(atom, point)).lanes:
+                scaled = self.w.two("mul", value, number(coef, "i64"))
+                offsets = scaled if offsets is None else self.w.two("add", offsets, scaled)
+            else:
+                steady.append((coef, atom))
+        kind = STORED[tensor.dtype]
+        # Under a mask the first lane may be one that is off, outside of the buffer.
+        inside = point.mask is None
+        offset = self._base(tuple(steady), point)
+        base = self.w.address(self.buffers[tensor], kind, offset, inside=inside)
+        base = self.w.address(base, kind, number(delta, "i64"), inside=inside)
+        if offsets is not None and stride:
+            offsets = self.w.two("add", offsets, self.w.counting(point.lanes, stride))
+        return Address(base, stride, offsets)
+
+    def load(self, read: Read, point: Point) -> Value:
+        """The element, or one per lane, as it is computed with."""
+        dtype = read.tensor.dtype
+        at = self.address(read.tensor, read.indices, point)
+        safe = point.mask is None or safe_read(read)
+        if not at.stride and at.offsets is None and (safe or not point.lanes):
+            raw = self.w.load(STORED[dtype], 0, at.base, BYTES[STORED[dtype]])
+        elif at.stride == 1 and at.offsets is None:
+            raw = self._load_row(dtype, at.base, point)
+        else:
+            offsets = at.offsets or self.w.counting(point.lanes, at.stride)
+            raw = memory.gather(self.w, dtype, at.base, offsets, self._mask(point))
+        return widened(self.w, raw, dtype)
+
+    def store(self, tensor: Tensor, indices: Sequence[Expr], value: Value, point: Point) -> None:
+        """Stores ``value``, one per lane if the indices vary along the lanes."""
+        dtype = tensor.dtype
+        at = self.address(tensor, indices, point)
+        raw = narrowed(self.w, value, dtype)
+        if not at.stride and at.offsets is None:
+            assert not raw.lanes, "lanes that differ are stored in one place"
+            self.w.store(raw, at.base, BYTES[STORED[dtype]])
+            return
+        raw = self.w.wide(raw, point.lanes)
+        if at.stride == 1 and at.offsets is None:
+            if point.mask is None:
+                self.w.store(raw, at.base, BYTES[STORED[dtype]])
+            else:
+                memory.masked_store(self.w, raw, at.base, point.mask)
+            return
+        offsets = at.offsets or self.w.counting(point.lanes, at.stride)
+        memory.scatter(self.w, raw, at.base, offsets, self._mask(point))
+
+    def assign(self, var: Var, value: Value, point: Point) -> None:
+        """Sets a local at this point of the tile."""
+        if var not in self.locals:
+            self.locals[var] = Local(COMPUTED[var.dtype], point.lanes, tuple(point.axes))
+        local = self.locals[var]
+        fresh = self._copy(local, point) not in local.slots
+        slot = self.slot(local, point)
+        if point.mask is not None and not fresh:
+            before = self.w.get(slot, local.kind, local.lanes)
+            value = self.w.select(point.mask, value, before)
+        self.w.set(slot, self.w.wide(value, local.lanes))
+
+    def _copy(self, local: Local, point: Point) -> tuple[int, ...]:
+        return tuple(point.axes[axis].delta for axis in local.axes)
+
+    def slot(self, local: Local, point: Point) -> str:
+        """Where the copy of ``local`` at ``point`` is."""
+        copy = self._copy(local, point)
+        if copy not in local.slots:
+            local.slots[copy] = self.w.slot(local.kind, local.lanes)
+        return local.slots[copy]
+
+    def _load_row(self, dtype: str, address: str, point: Point) -> Value:
+        if point.mask is None:
+            kind = STORED[dtype]
+            return self.w.load(kind, point.lanes, address, BYTES[kind])
+        return memory.masked(self.w, dtype, point.lanes, address, point.mask)
+
+    def _mask(self, point: Point) -> Value:
+        return point.mask or splat(TRUE_LANE, point.lanes)
+
+    def _base(self, terms: tuple[tuple[int, Expr], ...], point: Point) -> Value:
+        """The sum of ``terms`` with each axis at its base: shared by the copies of a tile."""
+        parts = tuple(
+            (coef, point.axes[atom].base if isinstance(atom, Axis) else self.value(atom, point))
+            for coef, atom in terms
+        )
+        total = Value("0", "i64")
+        for coef, value in parts:
+            key = (total, coef, value)
+            if (found := self._known(key)) is None:
+                found = self._plus(total, coef, value)
+                self._scopes[-1][key] = found
+            total = found
+        return total
+
+    def _plus(self, total: Value, coef: int, value: Value) -> Value:
+        if value.text == "0":
+            return total
+        scaled = value if coef == 1 else self.w.two("mul nsw", value, number(coef, "i64"))
+        return scaled if total.text == "0" else self.w.two("add nsw", total, scaled)
+
+    def _depth(self, atom: Expr, point: Point) -> int:
+        order = list(point.axes)
+        return max((order.index(axis) for axis in atom.free), default=-1)
+
+    def _known(self, key: object) -> Value | None:
+        for scope in reversed(self._scopes):
+            if key in scope:
+                return scope[key]
+        return None
+
+    def _key(self, node: Expr, point: Point) -> object:
+        """Points that agree in it give ``node`` the same value."""
+        if self._mentions_local(node):
+            return (node, point.copy)
+        return (node, tuple(point.axes[a].delta for a in sorted(node.free, key=_name)))
+
+    def _mentions_local(self, node: Expr) -> bool:
+        if node not in self._loose:
+            for each in postorder(node):
+                inner = any(self._loose[child] for child in each.children)
+                self._loose[each] = inner or isinstance(each, Var)
+        return self._loose[node]
+
+    def _first(self, node: Expr) -> tuple[Expr, ...]:
+        """What must be known before ``node``; what may stay undone is left to `_node`."""
+        match node:
+            case Read():
+                return ()
+            case Select(cond, then, other):
+                return (cond,) if not (harmless(then) and harmless(other)) else node.children
+            case Apply(op, (left, right)) if op in (AND, OR):
+                return (left,) if not harmless(right) else (left, right)
+        return node.children
+
+    def _node(self, node: Expr, point: Point) -> Value:
+        match node:
+            case Const(value, dtype):
+                return constant(value, dtype)
+            case Size(name):
+                return Value(self.sizes[name], "i64")
+            case Axis():
+                return self._axis(point.axes[node], point)
+            case Var():
+                local = self.locals[node]
+                return self.w.get(self.slot(local, point), local.kind, local.lanes)
+            case Read():
+                return self.load(node, point)
+            case Cast(arg, dtype):
+                return cast(self.w, self.value(arg, point), arg.dtype, dtype)
+            case Select(cond, then, other):
+                return self._select(cond, then, other, point)
+        assert isinstance(node, Apply), "no Reduce is left in a loop program"
+        return self._apply(node, point)
+
+    def _axis(self, place: Place, point: Point) -> Value:
+        base = place.base
+        if place.delta:
+            base = self.w.two("add nsw", base, number(place.delta, "i64"))
+        return self.w.two("add nsw", base, self.w.counting(point.lanes)) if place.lane else base
+
+    def _apply(self, node: Apply, point: Point) -> Value:
+        op, args = node.op, node.args
+        if op is AND and not harmless(args[1]):
+            return self._select(args[0], args[1], Const(False, "bool"), point)
+        if op is OR and not harmless(args[1]):
+            return self._select(args[0], Const(True, "bool"), args[1], point)
+        values = [self.value(arg, point) for arg in args]
+        if op is POW and isinstance(exponent := args[1], Const):
+            powers = WHOLE_POWERS if self.w.flags else EXACT_POWERS
+            if exponent.value in powers:
+                return whole_power(self.w, values[0], int(exponent.value))
+        if op in (FLOORDIV, MOD) and node.dtype == "index":
+            natural = (interval(args[0])[0] or -1) >= 0
+            return positive_division(self.w, op, values[0], values[1], natural)
+        return operation(op, args[0].dtype)(self.w, *values)
+
+    def _select(self, cond: Expr, then: Expr, other: Expr, point: Point) -> Value:
+        test = self.value(cond, point)
+        if harmless(then) and harmless(other):
+            return self.w.select(test, self.value(then, point), self.value(other, point))
+        if test.lanes:
+            return self._blend(test, then, other, point)
+        return self._branch(test, then, other, point)
+
+    def _blend(self, test: Value, then: Expr, other: Expr, point: Point) -> Value:
+        """Both sides, each read only in the lanes that choose it."""
+        against = self.w.two("xor", test, TRUE_LANE)
+        sides = []
+        for mask, side in ((test, then), (against, other)):
+            both = mask if point.mask is None else self.w.two("and", mask, point.mask)
+            with self.scope():
+                sides.append(self.value(side, point.under(both)))
+        return self.w.select(test, *sides)
+
+    def _branch(self, test: Value, then: Expr, other: Expr, point: Point) -> Value:
+        yes, no, done = (self.w.fresh(stem) for stem in ("yes", "no", "join"))
+        self.w.branch(test, yes, no)
+        options = []
+        for label, side in ((yes, then), (no, other)):
+            self.w.begin(label)
+            with self.scope():
+                value = self.w.wide(self.value(side, point), point.lanes)
+            options.append((self.w.label, value))
+            self.w.jump(done)
+        self.w.begin(done)
+        return self.w.choose(options)
+
+
+def flat(tensor: Tensor, indices: Sequence[Expr]) -> Linear:
+    """The row-major offset of ``indices``."""
+    offset: Expr = Const(0, "index")
+    for extent, index in zip(tensor.shape, indices, strict=True):
+        offset = Apply(ADD, (Apply(MUL, (offset, extent)), index))
+    return linear(offset)
+
+
+def harmless(expr: Expr) -> bool:
+    """Whether ``expr`` may be worked out where its value is not asked for."""
+    return all(safe_read(node) for node in postorder(expr) if isinstance(node, Read))
+
+
+def safe_read(read: Read) -> bool:
+    """Whether a read is in range wherever its axes are."""
+    for extent, index in zip(read.tensor.shape, read.indices, strict=True):
+        low, high = interval(index)
+        if low is None or high is None or low < 0:
+            return False
+        if not isinstance(extent, Const) or high >= extent.value:
+            return False
+    return True
+
+
+def _name(axis: Axis) -> str:
+    return axis.key

@@ -1,0 +1,129 @@
+"""The host's CPU, and machine code: compiled by LLVM, kept on disk, loaded into the process.
+
+The only module that imports llvmlite. What it raises becomes a `BackendError`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+from dataclasses import dataclass
+from functools import cache
+from hashlib import blake2b
+from threading import Lock
+from typing import Any
+
+import llvmlite
+import llvmlite.binding as llvm
+
+from eqsatad.backends import cache as disk
+from eqsatad.errors import BackendError
+
+_lock = Lock()
+# In order of preference: a feature, the bytes of its vectors, and how many registers it has.
+VECTORS = (("avx512f", 64, 32), ("avx", 32, 16), ("neon", 16, 32), ("sse2", 16, 16))
+
+
+@dataclass(frozen=True)
+class Host:
+    """The CPU that code is made for."""
+
+    name: str
+    features: str
+    vector: int
+    registers: int
+
+
+@cache
+def host() -> Host:
+    """This CPU."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    found = llvm.get_host_cpu_features()
+    for feature, vector, registers in VECTORS:
+        if found.get(feature):
+            return Host(llvm.get_host_cpu_name(), found.flatten(), vector, registers)
+    return Host(llvm.get_host_cpu_name(), found.flatten(), 16, 16)
+
+
+class Code:
+    """Loaded machine code; addresses are valid as long as this object lives."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+
+    def address(self, name: str) -> int:
+        return int(self._engine.get_function_address(name))
+
+
+def load(text: str, outside: tuple[str, ...] = (), level: int = 3) -> Code:
+    """The module ``text``, compiled or from disk; ``outside`` are the C functions that it calls."""
+    key = _key(text, level)
+    with _lock:
+        _resolve(outside)
+        content = disk.fetch(key)
+        if content is not None:
+            return _linked(content)
+        content = _compiled(text, level)
+        disk.keep(key, content)
+        return _linked(content)
+
+
+def _key(text: str, level: int) -> str:
+    here = host()
+    versions = (llvmlite.__version__, *llvm.llvm_version_info)
+    parts = (text, level, here.name, here.features, versions, llvm.get_default_triple())
+    return blake2b(repr(parts).encode(), digest_size=20).hexdigest()
+
+
+def _target_machine() -> Any:
+    here = host()
+    target = llvm.Target.from_default_triple()
+    return target.create_target_machine(
+        cpu=here.name, features=here.features, opt=3, codemodel="jitdefault", jit=True
+    )
+
+
+def _compiled(text: str, level: int) -> bytes:
+    try:
+        module = llvm.parse_assembly(text)
+        module.verify()
+        machine = _target_machine()
+        module.triple = llvm.get_default_triple()
+        module.data_layout = str(machine.target_data)
+        options = llvm.create_pipeline_tuning_options(speed_level=level)
+        options.loop_vectorization = options.slp_vectorization = level > 1
+        builder = llvm.create_pass_builder(machine, options)
+        builder.getModulePassManager().run(module, builder)
+        return bytes(machine.emit_object(module))
+    except RuntimeError as cause:
+        raise BackendError(
+            "LLVM refused the code of a kernel, which is a fault of eqsatad; please report it "
+            f"with the kernel's source. LLVM says: {cause}"
+        ) from cause
+
+
+def _linked(content: bytes) -> Code:
+    try:
+        machine = _target_machine()
+        empty = llvm.parse_assembly("")
+        engine = llvm.create_mcjit_compiler(empty, machine)
+        engine.add_object_file(llvm.ObjectFileRef.from_data(content))
+        engine.finalize_object()
+        return Code(engine)
+    except RuntimeError as cause:
+        raise BackendError(f"compiled code could not be loaded: {cause}") from cause
+
+
+def _resolve(outside: tuple[str, ...]) -> None:
+    """Makes the functions of the C library known to LLVM."""
+    missing = [name for name in outside if not llvm.address_of_symbol(name)]
+    if not missing:
+        return
+    library = ctypes.CDLL(ctypes.util.find_library("m"))
+    for name in missing:
+        try:
+            function = getattr(library, name)
+        except AttributeError as cause:
+            raise BackendError(f"the C library of this system has no function {name}") from cause
+        llvm.add_symbol(name, ctypes.cast(function, ctypes.c_void_p).value)

@@ -1,0 +1,281 @@
+"""A loop program as one LLVM module.
+
+Every independent statement of a nest is a *step*: a function of a range of its outermost loop.
+``run(args)`` makes the steps in order; ``args`` is a table of 64-bit words: the address of a
+dispatcher (or 0), then every buffer's address, then every size. A step over a parallel loop is
+made in chunks whose number does not depend on the threads, so neither do the results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from eqsatad.backends.cpu.effort import effort, index
+from eqsatad.backends.cpu.expressions import Expressions, Place, Point
+from eqsatad.backends.cpu.scalars import BYTES, STORED
+from eqsatad.backends.cpu.statements import Statements
+from eqsatad.backends.cpu.text import Module, Value, Writer, number
+from eqsatad.backends.cpu.tilewriter import TileWriter, spread
+from eqsatad.backends.cpu.tiles import Tile, expressions_of, plan, walk
+from eqsatad.loops.nest import Accumulate, Assign, Block, For, If, LoopProgram, Statement, Store
+from eqsatad.terms.nodes import Apply, Const, Expr, Read, Tensor
+from eqsatad.terms.ops import FLOORDIV
+from eqsatad.terms.walk import postorder
+
+# Picoseconds of work below which one thread is faster, and that one chunk takes.
+ALONE = 100_000_000
+CHUNK = 40_000_000
+# How much faster a tile is than what `effort` assumes.
+TILE_SPEED = 8
+CONTRACT = ("contract",)
+WORD = 8
+BEGIN, END = Value("%begin", "i64"), Value("%end", "i64")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What code generation knows of the CPU: bytes of a vector, and how many registers."""
+
+    vector: int
+    registers: int
+
+
+@dataclass(frozen=True)
+class Options:
+    """How code is to be written."""
+
+    machine: Machine
+    exact: bool
+
+
+@dataclass(frozen=True)
+class Source:
+    """The text of a module, and the C functions that it calls."""
+
+    text: str
+    outside: tuple[str, ...]
+
+
+def write(program: LoopProgram, machine: Machine, *, exact: bool = False) -> Source:
+    """The module that computes ``program``."""
+    module = Module()
+    steps = [
+        Step(module, program, f"step{place}", group, Options(machine, exact))
+        for place, group in enumerate(groups(program))
+    ]
+    for step in steps:
+        step.write()
+    Driver(module, program).write(steps)
+    vector = f'"prefer-vector-width"="{8 * machine.vector}"'
+    outside = sorted(name for name in module.declarations if not name.startswith("llvm."))
+    return Source(module.text(["nounwind", vector]), tuple(outside))
+
+
+def buffers_of(program: LoopProgram) -> list[Tensor]:
+    """Every buffer, in the order of the table of arguments."""
+    return [*program.inputs, *program.outputs, *program.temporaries]
+
+
+def groups(program: LoopProgram) -> Iterator[Block]:
+    """Statements that share no locals, in order; those that are not parallel go together."""
+    for nest in program.nests:
+        if any(_sets_local(statement) for statement in nest.body):
+            yield nest.body
+            continue
+        for parallel, run in groupby(nest.body, key=_parallel):
+            if parallel:
+                yield from ((statement,) for statement in run)
+            else:
+                yield tuple(run)
+
+
+def _parallel(statement: Statement) -> bool:
+    return isinstance(statement, For) and statement.parallel
+
+
+def _sets_local(statement: Statement) -> bool:
+    """Whether ``statement`` sets a local that the next ones may use."""
+    match statement:
+        case Assign():
+            return True
+        case If(_, then, other):
+            return any(_sets_local(each) for each in (*then, *other))
+    return False
+
+
+@dataclass(frozen=True)
+class Share:
+    """The iterations of a step, and the picoseconds that all of them take."""
+
+    start: Expr
+    stop: Expr
+    effort: Expr
+
+
+class Step:
+    """One function of a range of iterations: of a parallel loop, or of the tiles of a nest."""
+
+    def __init__(
+        self, module: Module, program: LoopProgram, name: str, body: Block, options: Options
+    ) -> None:
+        self.module = module
+        self.program = program
+        self.name = name
+        self.body = body
+        self.options = options
+        self.tile = self._plan()
+
+    def _plan(self) -> Tile | None:
+        machine = self.options.machine
+        if len(self.body) != 1:
+            return None
+        return plan(self.body[0], machine.vector, machine.registers, self.options.exact)
+
+    @property
+    def share(self) -> Share | None:
+        """What may be divided among threads."""
+        if self.tile is not None:
+            taken = Apply(FLOORDIV, (effort(self.body), index(TILE_SPEED)))
+            return Share(index(0), spread(self.tile)[1], taken)
+        first = self.body[0]
+        if isinstance(first, For) and first.parallel and len(self.body) == 1:
+            return Share(first.start, first.stop, effort(self.body))
+        return None
+
+    def write(self) -> None:
+        buffers = buffers_of(self.program)
+        used = touched(self.body)
+        names = {tensor: f"%b{place}" for place, tensor in enumerate(buffers)}
+        parameters = [_parameter(each, names[each], used) for each in buffers if each in used]
+        sizes = {size.name: f"%size.{place}" for place, size in enumerate(self.program.sizes)}
+        self._body(parameters, names, sizes)
+        w = Writer(self.module)
+        arguments = [
+            _argument(w, 1 + place, "ptr") for place, each in enumerate(buffers) if each in used
+        ]
+        first = 1 + len(buffers)
+        arguments += [_argument(w, first + place, "i64") for place in range(len(sizes))]
+        arguments += [BEGIN, END]
+        w.line(f"call void @{self.name}.body({', '.join(a.typed for a in arguments)})")
+        w.finish(self.name, ["ptr %args", BEGIN.typed, END.typed])
+
+    def _body(
+        self, parameters: Sequence[str], names: Mapping[Tensor, str], sizes: Mapping[str, str]
+    ) -> None:
+        w = Writer(self.module, () if self.options.exact else CONTRACT)
+        expressions = Expressions(w, names, sizes)
+        statements = Statements(w, expressions)
+        with expressions.scope():
+            if self.tile is not None:
+                TileWriter(w, expressions, statements, self.tile).write()
+            elif self.share is None:
+                statements.block(self.body, [Point()])
+            else:
+                (loop,) = self.body
+                assert isinstance(loop, For), "only a loop is shared"
+                with w.loop(BEGIN, END) as here:
+                    statements.block(loop.body, [Point().at(loop.axis, Place(here))])
+        given = [*parameters, *(f"i64 {name}" for name in sizes.values())]
+        # Not inlined, because the parameters say that buffers do not overlap.
+        w.finish(f"{self.name}.body", [*given, BEGIN.typed, END.typed], "internal ")
+
+
+class Driver:
+    """The function that makes all steps."""
+
+    def __init__(self, module: Module, program: LoopProgram) -> None:
+        self.module = module
+        self.program = program
+
+    def write(self, steps: Sequence[Step]) -> None:
+        w = Writer(self.module)
+        first = 1 + len(buffers_of(self.program))
+        sizes = {
+            size.name: _argument(w, first + place, "i64").text
+            for place, size in enumerate(self.program.sizes)
+        }
+        expressions = Expressions(w, {}, sizes)
+        dispatcher = _argument(w, 0, "ptr")
+        for step in steps:
+            with expressions.scope():
+                self._step(w, expressions, dispatcher, step)
+        w.finish("run", ["ptr %args"])
+
+    def _step(
+        self, w: Writer, expressions: Expressions, dispatcher: Value, step: Step
+    ) -> None:
+        if (share := step.share) is None:
+            w.line(f"call void @{step.name}(ptr %args, i64 0, i64 1)")
+            return
+        start, stop, work = (
+            expressions.value(expr, Point()) for expr in (share.start, share.stop, share.effort)
+        )
+        count = w.two("sub", stop, start)
+        chunk = _chunk(w, work, count)
+        there = w.compare("icmp ne", w.convert("ptrtoint", dispatcher, "i64"), number(0, "i64"))
+        big = w.compare("icmp sgt", work, number(ALONE, "i64"))
+        several = w.compare("icmp sgt", count, chunk)
+        shared = w.two("and", there, w.two("and", big, several))
+        arguments = [Value("%args", "ptr"), start, stop, chunk]
+        given = ", ".join(argument.typed for argument in arguments)
+        with w.when(shared):
+            w.line(f"call void {dispatcher.text}(ptr @{step.name}, {given})")
+        with w.when(w.two("xor", shared, Value("true", "i1"))):
+            _alone(w, step.name, start, stop, chunk)
+
+
+def _chunk(w: Writer, work: Value, count: Value) -> Value:
+    """How many iterations make a chunk of work."""
+    one = number(1, "i64")
+    each = w.two("sdiv", work, w.intrinsic("smax", count, one))
+    many = w.two("sdiv", number(CHUNK, "i64"), w.intrinsic("smax", each, one))
+    return w.intrinsic("smax", many, one)
+
+
+def _alone(w: Writer, name: str, start: Value, stop: Value, chunk: Value) -> None:
+    """The chunks one after the other, cut as for several threads."""
+    slot = w.slot("i64")
+    w.set(slot, start)
+    head, body, done = (w.fresh(stem) for stem in ("head", "body", "done"))
+    w.jump(head)
+    w.begin(head)
+    here = w.get(slot, "i64")
+    w.branch(w.compare("icmp slt", here, stop), body, done)
+    w.begin(body)
+    after = w.two("add", here, chunk)
+    limit = w.intrinsic("smin", after, stop)
+    w.line(f"call void @{name}(ptr %args, {here.typed}, {limit.typed})")
+    w.set(slot, after)
+    w.jump(head)
+    w.begin(done)
+
+
+def touched(block: Block) -> dict[Tensor, bool]:
+    """The buffers that ``block`` uses, and whether it writes them."""
+    found: dict[Tensor, bool] = {}
+    for statement in walk(block):
+        for expr in expressions_of(statement):
+            for node in postorder(expr):
+                if isinstance(node, Read):
+                    found.setdefault(node.tensor, False)
+        if isinstance(statement, Store | Accumulate):
+            found[statement.buffer] = True
+    return found
+
+
+def _parameter(tensor: Tensor, name: str, used: Mapping[Tensor, bool]) -> str:
+    access = "" if used[tensor] else " readonly"
+    known = [extent.value for extent in tensor.shape if isinstance(extent, Const)]
+    size = BYTES[STORED[tensor.dtype]]
+    for extent in known:
+        size *= extent
+    certain = f" dereferenceable({size})" if size and len(known) == len(tensor.shape) else ""
+    return f"ptr noalias{access}{certain} {name}"
+
+
+def _argument(w: Writer, place: int, kind: str) -> Value:
+    """A word of the table of arguments."""
+    address = w.address("%args", "i64", number(place, "i64"))
+    return w.load(kind, 0, address, WORD)

@@ -1,0 +1,215 @@
+"""Statements of the loop-nest language as LLVM IR, at a point or at all points of a tile.
+
+Points of a tile run together. Where they disagree, on the bounds of a loop or on a condition,
+all run through everything that any of them needs, each under a mask of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+from eqsatad.backends.cpu.expressions import Expressions, Local, Place, Point
+from eqsatad.backends.cpu.scalars import COMPUTED, operation
+from eqsatad.backends.cpu.text import FLOAT_BITS, Value, Writer, number
+from eqsatad.backends.cpu.tiles import added, walk
+from eqsatad.loops.nest import Accumulate, Assign, Block, For, If, Statement, Store
+from eqsatad.terms.nodes import Apply, Axis, Expr, Read, Var
+from eqsatad.terms.ops import ADD, MUL
+
+# A running sum or product may be split into several that are combined at the end.
+RUNNING = {ADD: "fadd", MUL: "fmul"}
+SPLIT = ("reassoc", "nsz")
+
+
+class Statements:
+    """Writes statements by means of `Expressions`."""
+
+    def __init__(self, w: Writer, expressions: Expressions) -> None:
+        self.w = w
+        self.expressions = expressions
+
+    def block(self, block: Block, points: Sequence[Point]) -> None:
+        """Each statement at all of ``points`` before the next one."""
+        for statement in block:
+            with self.expressions.scope():
+                self.statement(statement, points)
+
+    def statement(self, statement: Statement, points: Sequence[Point]) -> None:
+        match statement:
+            case For():
+                self._loop(statement, points)
+            case If(cond, then, other):
+                self._choice(cond, then, other, points)
+            case Assign(var, value):
+                for point in points:
+                    self.expressions.assign(var, self.assigned(var, value, point), point)
+            case Store(buffer, indices, value):
+                for point in points:
+                    self.expressions.store(
+                        buffer, indices, self.expressions.value(value, point), point
+                    )
+            case Accumulate():
+                (point,) = points
+                self._add(statement, point)
+
+    def assigned(self, var: Var, value: Expr, point: Point) -> Value:
+        """The value that ``var`` is set to."""
+        match value:
+            case Apply(op, (left, right)) if left is var and op in RUNNING and self.w.flags:
+                if COMPUTED[var.dtype] in FLOAT_BITS:
+                    code = " ".join((RUNNING[op], *SPLIT, *self.w.flags))
+                    a, b = (self.expressions.value(part, point) for part in (left, right))
+                    return self.w.two(code, a, b)
+        return self.expressions.value(value, point)
+
+    def along(self, block: Block, lane: Axis, lanes: int, points: Sequence[Point]) -> None:
+        """Like `block`, with the innermost loops over ``lane`` a vector at a time."""
+        for statement in block:
+            sums = [
+                each.var
+                for loop in walk((statement,))
+                if isinstance(loop, For) and loop.axis is lane
+                for each in loop.body
+                if isinstance(each, Assign)
+            ]
+            if not sums:
+                self.block((statement,), points)
+                continue
+            partial = {var: Var(f"{var.name}.lanes", var.dtype) for var in sums}
+            self._start(list(partial.values()), lanes, points)
+            self._inside(statement, lane, lanes, partial, points)
+            self._end(partial, points)
+
+    def _start(self, partial: Sequence[Var], lanes: int, points: Sequence[Point]) -> None:
+        for var in partial:
+            kind = COMPUTED[var.dtype]
+            self.expressions.locals[var] = Local(kind, lanes, tuple(points[0].axes))
+            for point in points:
+                self.expressions.assign(var, number(0, kind), point)
+
+    def _end(self, partial: dict[Var, Var], points: Sequence[Point]) -> None:
+        """Adds up the lanes of partial sums."""
+        for var, lanes in partial.items():
+            for point in points:
+                with self.expressions.scope():
+                    before = self.expressions.value(var, point)
+                    vector = self.expressions.value(lanes, point)
+                    self.expressions.assign(var, self.w.add_up(before, vector), point)
+
+    def _inside(
+        self, statement: Statement, lane: Axis, lanes: int, partial: dict[Var, Var],
+        points: Sequence[Point],
+    ) -> None:
+        assert isinstance(statement, For), "a loop over lanes is inside loops only"
+        start, stop = (self._same(bound, points) for bound in (statement.start, statement.stop))
+        if statement.axis is lane:
+            self._vectors(statement, start, stop, lanes, partial, points)
+            return
+        with self.w.loop(start, stop) as index, self.expressions.scope():
+            inner = [point.at(statement.axis, Place(index)) for point in points]
+            for each in statement.body:
+                with self.expressions.scope():
+                    if isinstance(each, For):
+                        self._inside(each, lane, lanes, partial, inner)
+                    else:
+                        self.statement(each, inner)
+
+    def _vectors(
+        self, loop: For, start: Value, stop: Value, lanes: int, partial: dict[Var, Var],
+        points: Sequence[Point],
+    ) -> None:
+        """The loop by whole vectors, and what is left under a mask."""
+        count = self.w.two("sub nsw", stop, start)
+        count = self.w.intrinsic("smax", count, number(0, "i64"))
+        rest = self.w.two("and", count, number(lanes - 1, "i64"))
+        whole = self.w.two("sub nsw", self.w.two("add nsw", start, count), rest)
+        with self.w.loop(start, whole, lanes) as index, self.expressions.scope():
+            self._sums(loop, Place(index, lane=True), lanes, None, partial, points)
+        with self.w.when(self.w.compare("icmp sgt", rest, number(0, "i64"))):
+            with self.expressions.scope():
+                mask = self.w.compare("icmp ult", self.w.counting(lanes), rest)
+                self._sums(loop, Place(whole, lane=True), lanes, mask, partial, points)
+
+    def _sums(
+        self, loop: For, place: Place, lanes: int, mask: Value | None, partial: dict[Var, Var],
+        points: Sequence[Point],
+    ) -> None:
+        inner = [point.at(loop.axis, place).by(lanes).under(mask) for point in points]
+        for statement in loop.body:
+            assert isinstance(statement, Assign), "only sums are run along lanes"
+            value = added(statement)
+            assert value is not None, "only sums are run along lanes"
+            var = partial[statement.var]
+            with self.expressions.scope():
+                for point in inner:
+                    total = self.assigned(var, Apply(ADD, (var, value)), point)
+                    self.expressions.assign(var, total, point)
+
+    def _add(self, statement: Accumulate, point: Point) -> None:
+        read = Read(statement.buffer, statement.indices)
+        more = self.expressions.value(statement.value, point)
+        total = operation(ADD, read.dtype)(self.w, self.expressions.value(read, point), more)
+        self.expressions.store(statement.buffer, statement.indices, total, point)
+
+    def _loop(self, loop: For, points: Sequence[Point]) -> None:
+        bounds = [
+            (self.expressions.value(loop.start, point), self.expressions.value(loop.stop, point))
+            for point in points
+        ]
+        (start, stop), *others = dict.fromkeys(bounds)
+        if others or start.lanes or stop.lanes:
+            self._uneven(loop, bounds, points)
+            return
+        with self.w.loop(start, stop) as index, self.expressions.scope():
+            self.block(loop.body, [point.at(loop.axis, Place(index)) for point in points])
+
+    def _uneven(
+        self, loop: For, bounds: Sequence[tuple[Value, Value]], points: Sequence[Point]
+    ) -> None:
+        """A loop over all values that any point needs."""
+        start = self._extreme("smin", [bound[0] for bound in bounds])
+        stop = self._extreme("smax", [bound[1] for bound in bounds])
+        with self.w.loop(start, stop) as index, self.expressions.scope():
+            inner = []
+            for point, (low, high) in zip(points, bounds, strict=True):
+                inside = self.w.two(
+                    "and",
+                    self.w.compare("icmp sge", index, low),
+                    self.w.compare("icmp slt", index, high),
+                )
+                inner.append(self._masked(point.at(loop.axis, Place(index)), inside))
+            self.block(loop.body, inner)
+
+    def _extreme(self, name: str, values: Sequence[Value]) -> Value:
+        scalars = [self.w.over_lanes(name, value) for value in dict.fromkeys(values)]
+        return reduce(lambda a, b: self.w.intrinsic(name, a, b), scalars)
+
+    def _masked(self, point: Point, test: Value) -> Point:
+        wide = self.w.wide(test, point.lanes)
+        return point.under(wide if point.mask is None else self.w.two("and", point.mask, wide))
+
+    def _same(self, expr: Expr, points: Sequence[Point]) -> Value:
+        """A value that all points of the tile agree on."""
+        (value,) = {self.expressions.value(expr, point) for point in points}
+        assert not value.lanes, "lanes agree as well"
+        return value
+
+    def _choice(self, cond: Expr, then: Block, other: Block, points: Sequence[Point]) -> None:
+        tests = [self.expressions.value(cond, point) for point in points]
+        (test, *others) = dict.fromkeys(tests)
+        sides = ((then, False), (other, True))
+        for block, negated in sides:
+            if not block:
+                continue
+            if others or test.lanes:
+                wanted = [self._negated(each) if negated else each for each in tests]
+                pairs = zip(points, wanted, strict=True)
+                with self.expressions.scope():
+                    self.block(block, [self._masked(point, each) for point, each in pairs])
+                continue
+            with self.w.when(self._negated(test) if negated else test), self.expressions.scope():
+                self.block(block, points)
+
+    def _negated(self, test: Value) -> Value:
+        return self.w.two("xor", test, Value("true", "i1"))

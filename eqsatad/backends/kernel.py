@@ -1,0 +1,282 @@
+"""Kernels: a compiled loop program, called with arrays.
+
+Everything that is the same for all targets is here: binding names, checking dtypes and shapes,
+working out symbolic sizes, making results and filling ``out=``. A backend only supplies `Launch`,
+which gets contiguous arrays in the order of the program and may be called by several threads.
+
+NumPy has no bfloat16. Such an array is float32 (rounded on the way in) or holds the 16 bits as
+uint16 or as an extension type named bfloat16; results are float32 unless ``out=`` holds bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from time import perf_counter
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eqsatad.backends.extents import deduce, value
+from eqsatad.errors import ArgumentError
+from eqsatad.loops.nest import LoopProgram
+from eqsatad.terms.nodes import Const, Tensor
+
+Array: TypeAlias = NDArray[np.generic]
+Launch: TypeAlias = Callable[[Sequence[Array], Sequence[Array], Sequence[int]], None]
+
+# How a buffer of each dtype lies in memory. bfloat16 is its upper 16 bits.
+STORAGE: dict[str, np.dtype[np.generic]] = {
+    name: np.dtype("uint16" if name == "bfloat16" else name)
+    for name in ("float64", "float32", "float16", "bfloat16", "int64", "int32", "bool")
+}
+
+
+@dataclass(frozen=True)
+class Slot:
+    """What is expected of one argument: ``shape`` is None when it has symbolic sizes."""
+
+    tensor: Tensor
+    shape: tuple[int, ...] | None
+
+    @staticmethod
+    def of(tensor: Tensor) -> Slot:
+        known = [size.value for size in tensor.shape if isinstance(size, Const)]
+        return Slot(tensor, tuple(known) if len(known) == len(tensor.shape) else None)
+
+    @property
+    def name(self) -> str:
+        return self.tensor.name
+
+    @property
+    def dtype(self) -> str:
+        return self.tensor.dtype
+
+    @cached_property
+    def accepted(self) -> dict[np.dtype[np.generic], str]:
+        """The array dtypes that may be passed, and how each is brought to storage."""
+        if self.dtype == "bfloat16":
+            return {np.dtype("uint16"): "as it is", np.dtype("float32"): "rounded"}
+        return {STORAGE[self.dtype]: "as it is"}
+
+    def sized(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """The shape at ``sizes``."""
+        if self.shape is not None:
+            return self.shape
+        return tuple(value(extent, sizes) for extent in self.tensor.shape)
+
+
+class Kernel:
+    """A compiled program: ``kernel(*arrays, out=None, **named)`` gives its outputs in order.
+
+    Arrays are given by position, in the order of ``inputs``, or by name; symbolic sizes that no
+    input shape tells are given by name. Safe to call from several threads.
+    """
+
+    def __init__(self, loops: LoopProgram, *, target: str, source: str, launch: Launch) -> None:
+        self.loops = loops
+        self.target = target
+        self.source = source
+        self.inputs = tuple(tensor.name for tensor in loops.inputs)
+        self.outputs = tuple(tensor.name for tensor in loops.outputs)
+        self.sizes = tuple(size.name for size in loops.sizes)
+        self._launch = launch
+        self._takes = [Slot.of(tensor) for tensor in loops.inputs]
+        self._gives = [Slot.of(tensor) for tensor in loops.outputs]
+        self._copied: dict[str, str] = {}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is worth knowing: remarks of the lowering, and arguments that were copied."""
+        return (*self.loops.notes, *(self._copied[name] for name in sorted(self._copied)))
+
+    def __repr__(self) -> str:
+        given = ", ".join((*self.inputs, *self.sizes))
+        return f"<Kernel {self.target}: {given} -> {', '.join(self.outputs)}>"
+
+    def __call__(
+        self, *arrays: object, out: object = None, **named: object
+    ) -> list[Array]:
+        """The outputs at ``arrays``, in order; written into ``out`` when it is given."""
+        given, sizes = self._bind(arrays, named)
+        raw = [_array(slot, argument) for slot, argument in zip(self._takes, given, strict=True)]
+        sizes = deduce(self.loops, [array.shape for array in raw], sizes)
+        for slot, array in zip(self._takes, raw, strict=True):
+            _check_shape(slot, array.shape, sizes)
+        ready = [self._stored(slot, array) for slot, array in zip(self._takes, raw, strict=True)]
+        results = self._results(out, raw, sizes)
+        stores = [_store(slot, array) for slot, array in zip(self._gives, results, strict=True)]
+        self._launch(ready, stores, [sizes[name] for name in self.sizes])
+        for slot, result, store in zip(self._gives, results, stores, strict=True):
+            if store is not result and not np.shares_memory(store, result):
+                self._write_back(slot, result, store)
+        return results
+
+    def time(self, *arrays: object, repeat: int = 5, **named: object) -> float:
+        """The least seconds that one call took, out of ``repeat`` calls after a first one."""
+        out = self(*arrays, **named)
+        best = float("inf")
+        for _ in range(repeat):
+            start = perf_counter()
+            self(*arrays, out=out, **named)
+            best = min(best, perf_counter() - start)
+        return best
+
+    def _bind(
+        self, arrays: Sequence[object], named: Mapping[str, object]
+    ) -> tuple[list[object], dict[str, int]]:
+        """The arguments in order of the inputs, and the sizes that were given by name."""
+        wanted = self._signature()
+        if len(arrays) > len(self.inputs):
+            raise ArgumentError(f"got {len(arrays)} arrays, expected {wanted}")
+        found: dict[str, object] = dict(zip(self.inputs, arrays, strict=False))
+        sizes: dict[str, int] = {}
+        for name, argument in named.items():
+            if name in found:
+                raise ArgumentError(f"{name} was given twice: by position and by name")
+            if name in self.inputs:
+                found[name] = argument
+            elif name in self.sizes:
+                sizes[name] = _size(name, argument)
+            else:
+                raise ArgumentError(f"there is no input named {name!r}; expected {wanted}")
+        if missing := [name for name in self.inputs if name not in found]:
+            raise ArgumentError(f"no array for {', '.join(missing)}; expected {wanted}")
+        return [found[name] for name in self.inputs], sizes
+
+    def _signature(self) -> str:
+        arrays = f"{len(self.inputs)} arrays ({', '.join(self.inputs)})"
+        return f"{arrays} and sizes ({', '.join(self.sizes)})" if self.sizes else arrays
+
+    def _stored(self, slot: Slot, array: Array) -> Array:
+        """``array`` as the launcher takes it: native, contiguous, of the storage dtype."""
+        if slot.accepted[array.dtype] == "rounded":
+            self._copied[slot.name] = f"{slot.name} was rounded from float32 to bfloat16"
+            return to_bits(array)
+        if array.flags.c_contiguous and array.flags.aligned:
+            return array
+        self._copied[slot.name] = f"{slot.name} was copied because it is not contiguous"
+        return np.array(array, order="C", copy=True)
+
+    def _results(
+        self, out: object, inputs: Sequence[Array], sizes: Mapping[str, int]
+    ) -> list[Array]:
+        shapes = [slot.sized(sizes) for slot in self._gives]
+        if out is None:
+            return [
+                np.empty(shape, "float32" if slot.dtype == "bfloat16" else STORAGE[slot.dtype])
+                for slot, shape in zip(self._gives, shapes, strict=True)
+            ]
+        given = list(out) if isinstance(out, list | tuple) else [out]
+        if len(given) != len(shapes):
+            raise ArgumentError(
+                f"out has {len(given)} arrays, expected {len(shapes)} ({', '.join(self.outputs)})"
+            )
+        for place, (slot, shape) in enumerate(zip(self._gives, shapes, strict=True)):
+            given[place] = _destination(slot, given[place], shape)
+            others = [*zip(self.inputs, inputs, strict=True), *zip(self.outputs, given[:place])]
+            _check_apart(slot, given[place], others)
+        return given
+
+    def _write_back(self, slot: Slot, result: Array, store: Array) -> None:
+        if result.dtype == store.dtype:
+            self._copied[slot.name] = f"{slot.name} was copied to an out that is not contiguous"
+            result[...] = store
+        else:
+            result[...] = from_bits(store)
+
+
+def to_bits(array: Array) -> Array:
+    """The upper 16 bits of float32 values, rounded to the nearest, ties to even."""
+    bits = np.ascontiguousarray(array).view("uint32").reshape(array.shape)
+    rounded = (bits + (0x7FFF + ((bits >> 16) & 1))) >> 16
+    return np.where(np.isnan(array), (bits >> 16) | 0x40, rounded).astype("uint16")
+
+
+def from_bits(bits: Array) -> Array:
+    """The float32 values whose upper 16 bits are ``bits``."""
+    wide = bits.astype("uint32") << np.uint32(16)
+    return wide.view("float32").reshape(bits.shape)
+
+
+def _size(name: str, argument: object) -> int:
+    if isinstance(argument, bool) or not isinstance(argument, int | np.integer):
+        raise ArgumentError(f"size {name} is {argument!r}; give an integer of at least 1")
+    return int(argument)
+
+
+def _array(slot: Slot, argument: object) -> Array:
+    """``argument`` as an array of one of the accepted dtypes."""
+    if not isinstance(argument, np.ndarray | np.generic) and hasattr(argument, "__dlpack__"):
+        try:
+            argument = np.from_dlpack(argument)
+        except Exception as cause:  # whatever the other library raises, it is about this argument
+            raise ArgumentError(
+                f"{slot.name} offers DLPack but cannot be read by the CPU: {cause}"
+            ) from cause
+    if not isinstance(argument, np.ndarray | np.generic):
+        raise ArgumentError(
+            f"{slot.name} is a {type(argument).__name__}; pass an array of dtype {slot.dtype}, "
+            f"for example numpy.asarray({slot.name}, {_spelled(slot)!r})"
+        )
+    return _typed(slot, np.asarray(argument))
+
+
+def _typed(slot: Slot, array: Array) -> Array:
+    if array.dtype.name == "bfloat16" and slot.dtype == "bfloat16":
+        return array.view("uint16")
+    if array.dtype not in slot.accepted or not array.dtype.isnative:
+        order = "" if array.dtype.isnative else " in foreign byte order"
+        raise ArgumentError(
+            f"{slot.name} has dtype {array.dtype.name}{order}, expected {slot.dtype}; "
+            f"convert it with {slot.name}.astype({_spelled(slot)!r})"
+        )
+    return array
+
+
+def _spelled(slot: Slot) -> str:
+    """The dtype of ``slot`` in the words of numpy."""
+    return "float32" if slot.dtype == "bfloat16" else slot.dtype
+
+
+def _check_shape(slot: Slot, shape: tuple[int, ...], sizes: Mapping[str, int]) -> None:
+    expected = slot.sized(sizes)
+    if shape != expected:
+        known = ", ".join(f"{name} = {sizes[name]}" for name in sorted(sizes))
+        where = f" (with {known})" if slot.shape is None else ""
+        raise ArgumentError(f"{slot.name} has shape {shape}, expected {expected}{where}")
+
+
+def _destination(slot: Slot, given: object, shape: tuple[int, ...]) -> Array:
+    if not isinstance(given, np.ndarray):
+        raise ArgumentError(f"out for {slot.name} is a {type(given).__name__}; pass an array")
+    if given.shape != shape:
+        raise ArgumentError(f"out for {slot.name} has shape {given.shape}, expected {shape}")
+    if not given.flags.writeable:
+        raise ArgumentError(f"out for {slot.name} is read-only; pass an array that can be written")
+    return _typed(slot, given)
+
+
+def _check_apart(slot: Slot, given: Array, others: Sequence[tuple[str, Array]]) -> None:
+    for name, array in others:
+        if np.may_share_memory(given, array) and _overlap(given, array):
+            raise ArgumentError(
+                f"out for {slot.name} overlaps {name} in memory; pass an array of its own"
+            )
+
+
+def _overlap(a: Array, b: Array) -> bool:
+    try:
+        return np.shares_memory(a, b, max_work=100_000)
+    except np.exceptions.TooHardError:
+        return True
+
+
+def _store(slot: Slot, result: Array) -> Array:
+    """Where the launcher writes: ``result`` itself, or an array that is copied to it."""
+    storage = STORAGE[slot.dtype]
+    if result.dtype == storage and result.flags.c_contiguous and result.flags.aligned:
+        return result
+    return np.empty(result.shape, storage)

@@ -1,0 +1,491 @@
+"""The command line: gradients, cost reports, rules and the cache, without writing Python.
+
+Every command prints text for people, or JSON with ``--json``. Results go to the standard output;
+progress and errors go to the standard error. Exit codes: 0 it worked, 1 the input was wrong (one
+message, a traceback only with ``--debug``), 2 the command line was wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from eqsatad.errors import ArgumentError, EqsatadError
+from eqsatad.version import VERSION
+
+if TYPE_CHECKING:
+    from eqsatad.extract.report import CostReport
+    from eqsatad.pipeline import Gradients
+    from eqsatad.terms.nodes import Tensor
+
+app = typer.Typer(
+    name="eqsatad",
+    help="Automatic differentiation of tensor operators, simplified through an e-graph.",
+    epilog="Exit codes: 0 it worked, 1 the input was wrong, 2 the command line was wrong.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+rules_app = typer.Typer(help="The rules: what there is, one in full, machine checks.")
+cache_app = typer.Typer(help="The cache of compiled kernels: show it, empty it, where it is.")
+app.add_typer(rules_app, name="rules", no_args_is_help=True)
+app.add_typer(cache_app, name="cache", no_args_is_help=True)
+
+
+@dataclass
+class Options:
+    """What holds for every command."""
+
+    debug: bool = False
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the command line and exits with its code."""
+    options = Options()
+    try:
+        app(args=None if arguments is None else list(arguments), obj=options)
+    except EqsatadError as error:
+        _fail(error, options, f"{type(error).__name__}: {error}")
+    except Exception as error:
+        _fail(
+            error,
+            options,
+            f"internal error, {type(error).__name__}: {error}\n"
+            "This is a mistake in eqsatad. --debug before the command prints the traceback.",
+        )
+
+
+def _fail(error: Exception, options: Options, message: str) -> None:
+    if options.debug:
+        raise error
+    print(message, file=sys.stderr)
+    raise SystemExit(1) from error
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"eqsatad {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print and exit.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Tracebacks with errors.")] = False,
+) -> None:
+    """Automatic differentiation of tensor operators, simplified through an e-graph."""
+    context.obj.debug = debug
+
+
+Json = Annotated[bool, typer.Option("--json", help="JSON instead of text.")]
+Shapes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shape",
+        metavar="NAME=SHAPE",
+        help="Shape of an input: a=64x32, a=n,32 with a symbolic size, a=64x32:float64 "
+        "with a dtype (float32 otherwise), s= for a scalar.",
+    ),
+]
+Sizes = Annotated[
+    list[str] | None,
+    typer.Option("--size", metavar="NAME=N", help="The number to count and report a size at."),
+]
+
+
+@app.command()
+def demo(
+    as_json: Json = False,
+    seed: Annotated[int, typer.Option(help="Seed of the arrays.")] = 0,
+) -> None:
+    """Differentiate a strided, dilated, padded convolution with relu and max pooling.
+
+    Shows the loop nests before and after, the rules that fired, the cost, and checks the numbers.
+    """
+    from eqsatad.demo import run
+
+    if not run(seed=seed, as_json=as_json).passed:
+        raise typer.Exit(1)
+
+
+@app.command()
+def grad(
+    program: Annotated[str, typer.Argument(help="Statements in index notation, ; between them.")],
+    shape: Shapes = None,
+    wrt: Annotated[
+        str | None, typer.Option(help="Inputs, comma between them; all of them otherwise.")
+    ] = None,
+    target: Annotated[str, typer.Option(help="cpu, opencl or reference.")] = "cpu",
+    cost: Annotated[str | None, typer.Option(help="Cost model; that of the target.")] = None,
+    show: Annotated[
+        str,
+        typer.Option(help="Any of gradient, loops, naive, source, report, compare, rules."),
+    ] = "gradient,report",
+    size: Sizes = None,
+    as_json: Json = False,
+) -> None:
+    """Differentiate a program and show what comes out.
+
+    Example: eqsatad grad "y\\[i] = sum(a\\[i,k]*x\\[k])" --shape a=64x64 --shape x=64
+    --wrt a,x --show loops,report
+    """
+    import eqsatad as ea
+
+    parts = _choices(show, VIEWS, "--show")
+    output = ea.op(program, **_shapes(shape))
+    inputs = _inputs(output, wrt)
+    with _progress("differentiating and simplifying"):
+        gradients = ea.differentiate(output, inputs, cost=cost or _model(target))
+    request = Request(output, inputs, gradients, target, _sizes(size))
+    with _progress("counting and compiling"):
+        views = {part: VIEWS[part](request) for part in parts}
+    _print_views(views, as_json)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the views of `grad` are made from."""
+
+    output: Tensor
+    inputs: list[Tensor]
+    gradients: Gradients
+    target: str
+    sizes: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class View:
+    """One part of an answer: as plain values, and as text or a table."""
+
+    value: Any
+    shown: Any
+
+
+def _view_gradient(request: Request) -> View:
+    from eqsatad.terms.nodes import Stage
+    from eqsatad.terms.show import show
+    from eqsatad.terms.walk import program
+
+    reached = program(request.gradients)
+    lines = [show(tensor) for tensor in reached if isinstance(tensor, Stage)]
+    return View(lines, "\n".join(lines))
+
+
+def _view_loops(request: Request) -> View:
+    from eqsatad.loops.render import render
+
+    text = render(request.gradients.loops())
+    return View(text, text)
+
+
+def _naive(request: Request) -> Gradients:
+    import eqsatad as ea
+
+    return ea.differentiate(request.output, request.inputs, simplify=False)
+
+
+def _view_naive(request: Request) -> View:
+    from eqsatad.loops.render import render
+
+    text = render(_naive(request).loops())
+    return View(text, text)
+
+
+def _view_source(request: Request) -> View:
+    source = request.gradients.build(target=request.target).source
+    return View(source, source)
+
+
+def _view_report(request: Request) -> View:
+    report = request.gradients.report(sizes=request.sizes)
+    return View(report.to_dict(), report)
+
+
+def _view_compare(request: Request) -> View:
+    from eqsatad.extract.report import compare as side_by_side
+
+    naive = _naive(request).report(sizes=request.sizes)
+    simplified = request.gradients.report(sizes=request.sizes)
+    both = side_by_side(naive, simplified)
+    return View(both.to_dict(), both)
+
+
+def _view_rules(request: Request) -> View:
+    saturation = request.gradients.saturation
+    fired = sorted(saturation.rules.items(), key=lambda item: (-item[1], item[0]))
+    record = {
+        "stop_reason": saturation.stop_reason,
+        "seconds": saturation.seconds,
+        "nodes": saturation.nodes,
+        "matches": dict(fired),
+    }
+    title = f"stopped: {saturation.stop_reason}; {saturation.nodes:,} nodes"
+    return View(record, _table(title, ("rule", "matches"), [(n, f"{m:,}") for n, m in fired]))
+
+
+VIEWS: dict[str, Callable[[Request], View]] = {
+    "gradient": _view_gradient,
+    "loops": _view_loops,
+    "naive": _view_naive,
+    "source": _view_source,
+    "report": _view_report,
+    "compare": _view_compare,
+    "rules": _view_rules,
+}
+
+
+def _print_views(views: Mapping[str, View], as_json: bool) -> None:
+    if as_json:
+        _print_json({name: view.value for name, view in views.items()})
+        return
+    for view in views.values():
+        _print(view.shown)
+
+
+@app.command()
+def compare(
+    items: Annotated[
+        list[str],
+        typer.Argument(help="Report files (.json), or programs in index notation; two or more."),
+    ],
+    shape: Shapes = None,
+    size: Sizes = None,
+    as_json: Json = False,
+) -> None:
+    """Put cost reports side by side, with ratios against the first.
+
+    Example: eqsatad compare naive.json simplified.json
+    """
+    from eqsatad.extract.report import compare as side_by_side
+
+    with _progress("counting"):
+        reports = [_report(item, shape, size) for item in items]
+    both = side_by_side(*reports)
+    if as_json:
+        _print_json(both.to_dict())
+    else:
+        _print(both)
+
+
+def _report(item: str, shape: list[str] | None, size: list[str] | None) -> CostReport:
+    import eqsatad as ea
+    from eqsatad.extract.report import CostReport
+
+    if item.endswith(".json"):
+        return CostReport.from_json(_read(Path(item)))
+    shapes = {n: s for n, s in _shapes(shape).items() if re.search(rf"\b{n}\b", item)}
+    return ea.report(ea.op(item, **shapes), sizes=_sizes(size), name=item)
+
+
+@rules_app.command("list")
+def list_rules(
+    theme: Annotated[str, typer.Option(help="Only names that start so.")] = "",
+    as_json: Json = False,
+) -> None:
+    """List the rules of the catalog by name."""
+    from eqsatad.rules.catalog import load
+    from eqsatad.rules.describe import describe
+
+    rows = [describe(row) for row in load() if row.name.startswith(theme)]
+    if as_json:
+        _print_json(rows)
+        return
+    cells = [(row["name"], row["before"], row["after"]) for row in rows]
+    _print(_table(f"{len(rows)} rules", ("name", "before", "after"), cells))
+
+
+@rules_app.command("show")
+def show_rule(
+    name: Annotated[str, typer.Argument(help="A name that `eqsatad rules list` prints.")],
+    as_json: Json = False,
+) -> None:
+    """Show one rule with its conditions."""
+    from eqsatad.rules.catalog import load
+    from eqsatad.rules.describe import describe
+
+    rows = {row.name: describe(row) for row in load()}
+    if name not in rows:
+        close = ", ".join(get_close_matches(name, rows)) or "none"
+        raise ArgumentError(
+            f"no rule is called {name!r}; close to it: {close}. `eqsatad rules list` has all."
+        )
+    if as_json:
+        _print_json(rows[name])
+        return
+    _print("\n".join(f"{key:>9}  {value}" for key, value in rows[name].items() if value))
+
+
+@rules_app.command("check")
+def check_rules(
+    files: Annotated[
+        list[Path] | None, typer.Argument(help="Files of rows; the catalog otherwise.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Check rules by machine; a wrong one is printed with a counterexample, and the code is 1.
+
+    Example: eqsatad rules check my_rows.py
+    """
+    from eqsatad.rules.catalog import load, load_file
+    from eqsatad.rules.prove import check
+
+    rows = [row for path in files for row in load_file(path)] if files else list(load())
+    verdicts = []
+    with _progress(f"checking {len(rows)} rules"):
+        for row in rows:
+            try:
+                verdicts.append((row.name, True, str(check(row))))
+            except EqsatadError as error:
+                verdicts.append((row.name, False, str(error)))
+    if as_json:
+        _print_json([dict(zip(("name", "holds", "detail"), v, strict=True)) for v in verdicts])
+    else:
+        cells = [(name, "holds" if holds else "WRONG", text) for name, holds, text in verdicts]
+        _print(_table(f"{len(rows)} rules", ("name", "verdict", "how"), cells))
+    if not all(holds for _, holds, _ in verdicts):
+        raise typer.Exit(1)
+
+
+@cache_app.command("show")
+def show_cache(as_json: Json = False) -> None:
+    """List the entries of the cache with their sizes."""
+    from eqsatad.backends import cache
+
+    entries = cache.entries()
+    if as_json:
+        _print_json([{"key": key, "bytes": size} for key, size in entries])
+        return
+    title = f"{len(entries)} entries, {sum(size for _, size in entries):,} bytes"
+    _print(_table(title, ("key", "bytes"), [(key, f"{size:,}") for key, size in entries]))
+
+
+@cache_app.command("clear")
+def clear_cache(as_json: Json = False) -> None:
+    """Delete every entry of the cache."""
+    from eqsatad.backends import cache
+
+    removed = cache.clear()
+    if as_json:
+        _print_json({"removed": removed})
+    else:
+        _print(f"removed {removed} entries")
+
+
+@cache_app.command("path")
+def cache_path(as_json: Json = False) -> None:
+    """Print the directory of the cache."""
+    from eqsatad.backends import cache
+
+    path = cache.directory()
+    if as_json:
+        _print_json({"path": None if path is None else str(path)})
+    else:
+        print("the cache is off" if path is None else path)
+
+
+def _inputs(output: Tensor, wrt: str | None) -> list[Tensor]:
+    from eqsatad.terms.nodes import FLOATS, Placeholder
+    from eqsatad.terms.walk import program
+
+    reached = {tensor.name: tensor for tensor in program([output]) if tensor is not output}
+    if wrt is None:
+        return [
+            tensor
+            for tensor in reached.values()
+            if isinstance(tensor, Placeholder) and tensor.dtype in FLOATS
+        ]
+    return [reached[name] for name in _choices(wrt, reached, "--wrt")]
+
+
+def _choices(text: str, known: Iterable[str], option: str) -> list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if unknown := [name for name in names if name not in list(known)]:
+        raise typer.BadParameter(
+            f"{', '.join(unknown)} is not one of {', '.join(known)}", param_hint=option
+        )
+    return names
+
+
+def _model(target: str) -> str:
+    return "cpu" if target == "reference" else target
+
+
+SHAPE = re.compile(r"(?P<name>\w+)=(?P<shape>[\w,]*)(?::(?P<dtype>\w+))?")
+
+
+def _shapes(texts: Sequence[str] | None) -> dict[str, Any]:
+    """``NAME=4x5`` and ``NAME=n,5:float64`` as the shapes that `ea.op` takes."""
+    shapes: dict[str, Any] = {}
+    for text in texts or ():
+        if not (match := SHAPE.fullmatch(text.replace(" ", ""))):
+            raise typer.BadParameter(
+                f"expected NAME=SHAPE as in a=64x32, found {text!r}", param_hint="--shape"
+            )
+        shape = _extents(match["shape"])
+        shapes[match["name"]] = (shape, match["dtype"]) if match["dtype"] else shape
+    return shapes
+
+
+def _extents(text: str) -> tuple[int | str, ...]:
+    separator = "x" if re.fullmatch(r"\d+(x\d+)*", text) else ","
+    parts = [part for part in text.split(separator) if part]
+    return tuple(int(part) if part.isdigit() else part for part in parts)
+
+
+def _sizes(texts: Sequence[str] | None) -> dict[str, int]:
+    sizes = {}
+    for text in texts or ():
+        name, equals, number = text.partition("=")
+        if not equals or not number.isdigit():
+            raise typer.BadParameter(
+                f"expected NAME=N as in n=64, found {text!r}", param_hint="--size"
+            )
+        sizes[name] = int(number)
+    return sizes
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ArgumentError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _table(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    table = Table(title=title, title_justify="left")
+    for head in heads:
+        table.add_column(head, justify="right" if head in ("matches", "bytes") else "left")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _print(shown: Any) -> None:
+    """Text as it stands (square brackets are indices, not markup), anything else through rich."""
+    if isinstance(shown, str):
+        print(shown)
+    else:
+        Console().print(shown)
+
+
+def _print_json(value: Any) -> None:
+    print(json.dumps(value, indent=2))
+
+
+def _progress(text: str) -> AbstractContextManager[Any]:
+    """A spinner on the standard error, shown only when that is a terminal."""
+    return Console(stderr=True).status(text)

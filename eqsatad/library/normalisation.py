@@ -1,0 +1,94 @@
+"""Softmax and its kin, layer normalisation and cross entropy, over the last axis.
+
+Only forward definitions. The shift that keeps ``exp`` in range cancels from every result, so it
+is the largest element *rounded up*: as safe to within one unit, and its derivative is zero, so
+that no gradient is ever worked out through a maximum that cannot matter.
+"""
+
+from __future__ import annotations
+
+from eqsatad.library.extents import agree, extents
+from eqsatad.terms import builders as ea
+from eqsatad.terms.nodes import Axis, Expr, Stage, Tensor
+
+
+def relu(x: Tensor, name: str = "relu") -> Stage:
+    """``x`` where it is positive, else 0."""
+    return ea.compute(extents(x), lambda *i: ea.select(x[i] > 0.0, x[i], 0.0), name=name)
+
+
+def softmax(x: Tensor, name: str = "softmax") -> Stage:
+    """``exp(x) / sum(exp(x))`` along the last axis, safe for large ``x``."""
+    exps = _exps(x, name)
+    total = _row_sum(exps, f"{name}_sum")
+    return ea.compute(extents(x), lambda *i: exps[i] / total[i[:-1]], name=name)
+
+
+def log_softmax(x: Tensor, name: str = "log_softmax") -> Stage:
+    """``x - log(sum(exp(x)))`` along the last axis, safe for large ``x``."""
+    total = logsumexp(x, f"{name}_sum")
+    return ea.compute(extents(x), lambda *i: x[i] - total[i[:-1]], name=name)
+
+
+def logsumexp(x: Tensor, name: str = "logsumexp") -> Stage:
+    """``log(sum(exp(x)))`` along the last axis, safe for large ``x``."""
+    *rows, columns = extents(x)
+    shift = _shift(x, f"{name}_shift")
+    k = ea.reduce_axis((0, columns), name="k")
+    return ea.compute(
+        rows,
+        lambda *i: ea.log(ea.sum(ea.exp(x[*i, k] - shift[i]), axis=k)) + shift[i],
+        name=name,
+    )
+
+
+def cross_entropy(x: Tensor, labels: Tensor, name: str = "cross_entropy") -> Stage:
+    """``-log_softmax(x)[n, labels[n]]`` for each row ``n``; labels are integers."""
+    rows, _ = extents(x, 2)
+    agree("the rows and the labels", rows, extents(labels, 1)[0], x, labels)
+    total = logsumexp(x, f"{name}_sum")
+    return ea.compute((rows,), lambda n: total[n] - x[n, ea.cast(labels[n], "index")], name=name)
+
+
+def layer_norm(
+    x: Tensor, gamma: Tensor, beta: Tensor, *, epsilon: float = 1e-5, name: str = "layer_norm"
+) -> Stage:
+    """``(x - mean) / sqrt(variance + epsilon) * gamma + beta`` along the last axis."""
+    *rows, columns = extents(x)
+    for scale in (gamma, beta):
+        agree("the last axis and a scale", columns, extents(scale, 1)[0], x, scale)
+    k = ea.reduce_axis((0, columns), name="k")
+    share = 1.0 / ea.cast(columns, x.dtype)
+    mean = ea.compute(rows, lambda *i: ea.sum(x[*i, k], axis=k) * share, name=f"{name}_mean")
+    centred = ea.compute(extents(x), lambda *i: x[i] - mean[i[:-1]], name=f"{name}_centred")
+    scale = ea.compute(
+        rows,
+        lambda *i: ea.rsqrt(ea.sum(centred[*i, k] * centred[*i, k], axis=k) * share + epsilon),
+        name=f"{name}_scale",
+    )
+    return ea.compute(
+        extents(x),
+        lambda *i: centred[i] * scale[i[:-1]] * gamma[i[-1]] + beta[i[-1]],
+        name=name,
+    )
+
+
+def _shift(x: Tensor, name: str) -> Stage:
+    *rows, columns = extents(x)
+    k = ea.reduce_axis((0, columns), name="k")
+    return ea.compute(rows, lambda *i: ea.ceil(ea.max(x[*i, k], axis=k)), name=name)
+
+
+def _exps(x: Tensor, name: str) -> Stage:
+    shift = _shift(x, f"{name}_shift")
+
+    def body(*i: Axis) -> Expr:
+        return ea.exp(x[i] - shift[i[:-1]])
+
+    return ea.compute(extents(x), body, name=f"{name}_exp")
+
+
+def _row_sum(x: Tensor, name: str) -> Stage:
+    *rows, columns = extents(x)
+    k = ea.reduce_axis((0, columns), name="k")
+    return ea.compute(rows, lambda *i: ea.sum(x[*i, k], axis=k), name=name)

@@ -1,0 +1,89 @@
+"""Stages to loop nests: the one place that knows the order of everything.
+
+Each stage becomes one nest. A stage with running values is walked along them; any other is cut
+into pieces, and each piece is loops around one value. `pieces` and `emit` are there for backends
+that want another order of loops or code of their own for a piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from eqsatad.loops.emit import Emitter, emit
+from eqsatad.loops.nest import Block, LoopProgram, Nest, Statement
+from eqsatad.loops.pieces import Piece, Simplify, pieces, simplified
+from eqsatad.loops.scans import running, scan
+from eqsatad.terms.nodes import Axis, Placeholder, Read, Size, Stage, Tensor
+from eqsatad.terms.walk import postorder, program
+
+# For a piece, the order of its loops as for `emit`; None adds sums up in locals.
+Order = Callable[[Piece], Sequence[Axis] | None]
+
+
+def lower(
+    outputs: Sequence[Tensor],
+    inputs: Sequence[Tensor] | None = None,
+    simplify: Simplify | None = None,
+    *,
+    order: Order | None = None,
+) -> LoopProgram:
+    """The loop program that computes ``outputs``.
+
+    ``inputs`` are the arrays a call gives, in order (by default those that are read, in order of
+    use). ``simplify`` rewrites index expressions before quotients are cut.
+    """
+    outputs = own(outputs)
+    tensors = program(outputs)
+    stages = [tensor for tensor in tensors if isinstance(tensor, Stage)]
+    read = [tensor for tensor in tensors if isinstance(tensor, Placeholder)]
+    given = tuple(read if inputs is None else inputs)
+    return LoopProgram(
+        inputs=given,
+        outputs=tuple(outputs),
+        temporaries=tuple(stage for stage in stages if stage not in outputs),
+        sizes=sizes((*given, *tensors)),
+        nests=tuple(Nest(stage, nest(stage, simplify, order=order)) for stage in stages),
+    )
+
+
+def nest(
+    stage: Stage, simplify: Simplify | None = None, *, order: Order | None = None
+) -> Block:
+    """The statements that compute ``stage``."""
+    if simplify is not None:
+        stage = simplified(stage, simplify)
+    emitter = Emitter()
+    statements: list[Statement] = []
+    found = pieces(stage)
+    if along := running(stage):
+        statements.extend(scan(stage, along[0].axis, emitter))
+        found = [piece for piece in found if piece.adds]
+    for piece in found:
+        chosen = order(piece) if order is not None and piece.reduction is not None else None
+        statements.extend(emit(piece, chosen, emitter))
+    return tuple(statements)
+
+
+def own(outputs: Sequence[Tensor]) -> list[Tensor]:
+    """``outputs`` with a copy for each that is an input or comes twice: arrays are not shared."""
+    found: list[Tensor] = []
+    for number, tensor in enumerate(outputs):
+        if isinstance(tensor, Placeholder) or tensor in found:
+            axes = tuple(Axis(f"i{place}", extent) for place, extent in enumerate(tensor.shape))
+            tensor = Stage(f"{tensor.name}_copy{number}", axes, Read(tensor, axes))
+        found.append(tensor)
+    return found
+
+
+def sizes(tensors: Sequence[Tensor]) -> tuple[Size, ...]:
+    """Every symbolic size in the shapes and bodies of ``tensors``, by name."""
+    roots = [extent for tensor in tensors for extent in tensor.shape]
+    for tensor in tensors:
+        if isinstance(tensor, Stage):
+            roots.extend(tensor.roots)
+    extents = [axis.extent for node in postorder(*roots) for axis in node.free]
+    found = {node for node in postorder(*roots, *extents) if isinstance(node, Size)}
+    return tuple(sorted(found, key=lambda size: size.name))
+
+
+__all__ = ["Order", "Piece", "Simplify", "emit", "lower", "nest", "pieces"]

@@ -1,0 +1,282 @@
+"""Cuts of a domain after which a quotient or a condition is settled in every part.
+
+An axis inside ``(a*j + rest) // m`` becomes ``M*q + r``: with ``r`` a loop when that alone makes
+the quotients affine and no condition sees ``r`` (a reshape), with a part per residue when there
+are few (a strided convolution). A condition affine in the axes cuts the domain in two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import gcd, lcm
+
+from eqsatad.loops.domains import Domain, limits
+from eqsatad.loops.forms import ZERO, Guard, extreme, decided, divide, guard, length, literal_quotient
+from eqsatad.loops.settle import known, tidied
+from eqsatad.terms.linear import Linear, expression, linear
+from eqsatad.terms.nodes import Apply, Axis, Const, Expr
+from eqsatad.terms.ops import EQ, MAX, MIN, NE
+from eqsatad.terms.walk import fresh, postorder
+
+# More residues than this are a loop; fewer are parts of their own.
+RESIDUES = 16
+
+
+@dataclass(frozen=True)
+class Quotient:
+    """An ``(coef*axis + rest) // divisor`` in which ``axis`` does not simply leave."""
+
+    form: Linear
+    divisor: int
+    coef: int
+
+    @property
+    def modulus(self) -> int:
+        """The period of the axis."""
+        return self.divisor // gcd(self.divisor, self.coef)
+
+    @property
+    def alone(self) -> bool:
+        """Whether the axis is the only atom."""
+        return len(self.form.terms) == 1
+
+
+def parts(
+    domain: Domain, given: Sequence[Guard], limit: int, *, ordered: bool = False
+) -> list[Domain]:
+    """A partition of ``domain`` into at most ``limit`` domains with as much settled as possible.
+
+    ``ordered`` cuts into intervals only, so that one after the other they keep the order.
+    """
+    done: list[Domain] = []
+    work = [domain]
+    while work:
+        current = tidied(work.pop(), given)
+        if current is None:
+            continue
+        room = limit - len(done) - len(work)
+        cut = _ordered_cut(current, room) if ordered else _cut(current, given, room)
+        if cut is None:
+            done.append(current)
+        else:
+            work.extend(reversed(cut))
+    return done
+
+
+def _cut(
+    domain: Domain, given: Sequence[Guard], room: int
+) -> list[Domain] | None:
+    """The first cut that fits into ``room`` parts; None when there is nothing (more) to cut."""
+    for what in _conditions(domain):
+        found = _cut_by(domain, what, given)
+        if 1 < len(found) <= room:
+            return found
+    for axis in _divided(domain):
+        for way in (_by_radix, _by_value, _by_residue, _by_large_radix, _by_point):
+            found = way(domain, axis, room)
+            if found and len(found) <= room:
+                return found
+    return None
+
+
+def _ordered_cut(domain: Domain, room: int) -> list[Domain] | None:
+    for what in _conditions(domain):
+        found = _interval_cut(domain, what) or _symbolic_cut(domain, what)
+        if found is not None and 1 < len(found) <= room:
+            return found
+    return None
+
+
+def _symbolic_cut(domain: Domain, what: Guard) -> list[Domain] | None:
+    """The parts before and after a literal place of an axis whose extent is a size."""
+    (coef, axis), *others = what.form.terms
+    if others or what.equality or not isinstance(axis, Axis):
+        return None
+    place = Linear(-(what.form.const // coef) if coef > 0 else what.form.const // -coef + 1, ())
+    whole = linear(axis.extent)
+    first = extreme(MIN, (expression(place), axis.extent))
+    rest = extreme(MAX, (ZERO, expression(whole - place)))
+    return [domain.shifted(axis, 0, first), domain.shifted(axis, place.const, rest)]
+
+
+def _conditions(domain: Domain) -> Iterator[Guard]:
+    """Undecided guards affine in the axes of ``domain`` and around it, in order of use."""
+    own = frozenset(domain.axes)
+    for node in postorder(*domain.exprs):
+        if isinstance(node, Apply) and node.op is NE:
+            node = Apply(EQ, node.args)
+        what = guard(node)
+        if what and what.form.affine and what.form.free & own and what.form.free <= own | domain.scope:
+            yield what
+
+
+def _cut_by(domain: Domain, what: Guard, given: Sequence[Guard]) -> list[Domain]:
+    """The parts where ``what`` holds and where it does not."""
+    if (found := _interval_cut(domain, what)) is not None:
+        return found
+    facts = (*given, *known(domain.conds))
+    sides = (what, *what.negated())
+    return [domain.restricted(side.expr) for side in sides if decided(side, facts) is not False]
+
+
+def _interval_cut(domain: Domain, what: Guard) -> list[Domain] | None:
+    """The parts in the order of the axis, if ``what`` is about one of literal extent."""
+    (_, axis), *others = what.form.terms
+    if others or not isinstance(axis, Axis) or (extent := length(axis)) is None:
+        return None
+    edges = _edges((what, *what.negated()), axis, extent)
+    return _intervals(domain, axis, sorted(edges - {0, extent}))
+
+
+def _edges(sides: Sequence[Guard], axis: Axis, extent: int) -> set[int]:
+    return {edge for side in sides if not side.equality for edge in limits(side, axis, extent)}
+
+
+def _intervals(domain: Domain, axis: Axis, cuts: Sequence[int]) -> list[Domain]:
+    extent = length(axis)
+    assert extent is not None, "only an axis of a literal extent is cut into intervals"
+    edges = [0, *cuts, extent]
+    return [domain.interval(axis, lo, hi) for lo, hi in zip(edges, edges[1:], strict=False)]
+
+
+def _divided(domain: Domain) -> Iterator[Axis]:
+    """The axes of ``domain`` inside quotients of affine forms, innermost quotients first."""
+    seen: set[Axis] = set()
+    for node in postorder(*domain.conds, *domain.exprs):
+        if (found := literal_quotient(node)) is None or not found[0].affine:
+            continue
+        if found[0].free & domain.scope:
+            continue
+        for _, axis in found[0].terms:
+            if isinstance(axis, Axis) and axis in domain.axes and axis not in seen:
+                seen.add(axis)
+                if _quotients(domain, axis):
+                    yield axis
+
+
+def _quotients(domain: Domain, axis: Axis) -> list[Quotient]:
+    found = []
+    for node in postorder(*domain.conds, *domain.exprs):
+        if (pair := literal_quotient(node)) is not None:
+            form, divisor = pair
+            if form.affine and (coef := form.coefficient(axis)) % divisor:
+                found.append(Quotient(form, divisor, coef))
+    return found
+
+
+def _modulus(domain: Domain, axis: Axis) -> int:
+    return lcm(*(quotient.modulus for quotient in _quotients(domain, axis)))
+
+
+def _by_value(domain: Domain, axis: Axis, room: int) -> list[Domain] | None:
+    """Intervals on which every quotient of the axis alone is one value, when they are few."""
+    extent = length(axis)
+    found = _quotients(domain, axis)
+    if extent is None or not all(quotient.alone for quotient in found):
+        return None
+    most = room if extent <= _modulus(domain, axis) else 3
+    runs = sum(abs(q.coef) * (extent - 1) // q.divisor + 1 for q in found)
+    if min(runs, extent) > min(most, RESIDUES):
+        return None
+    cuts = [j for j in range(1, extent) if any(_value(q, j) != _value(q, j - 1) for q in found)]
+    return _intervals(domain, axis, cuts) if 0 < len(cuts) < most else None
+
+
+def _value(quotient: Quotient, place: int) -> int:
+    return (quotient.coef * place + quotient.form.const) // quotient.divisor
+
+
+def _by_radix(domain: Domain, axis: Axis, room: int) -> list[Domain] | None:
+    """``axis`` as two loops, when that makes its quotients affine and no condition sees ``r``."""
+    count = _modulus(domain, axis)
+    shift = _alignment(_quotients(domain, axis), count)
+    extent = length(axis)
+    if shift is None or (shift if extent is None else extent - shift < count):
+        return None
+    head, main, start = [], domain, axis
+    if shift:
+        head = _intervals(domain, axis, [shift])
+        main, start = head[1], Axis(axis.name, Const((extent or 0) - shift, "index"))
+    trial, inner = _radix(main, start, count)
+    if not _is_clean(trial, inner):
+        return None
+    return head or _ragged(domain, axis, count, trial, inner)
+
+
+def _alignment(found: Sequence[Quotient], count: int) -> int | None:
+    """The first place from which on every quotient starts a new value, None if there is none."""
+    if not all(q.alone and q.coef == 1 and count % q.divisor == 0 for q in found):
+        return None
+    shifts = (s for s in range(count) if all((s + q.form.const) % q.divisor == 0 for q in found))
+    return next(shifts, None)
+
+
+def _radix(domain: Domain, axis: Axis, count: int) -> tuple[Domain, Axis]:
+    """``axis`` as ``count*q + r`` with both a loop."""
+    taken = domain.names
+    turns = expression(divide(linear(axis.extent) + Linear(count - 1, ()), count))
+    outer = fresh(Axis(axis.name, turns), taken)
+    inner = fresh(Axis(axis.name, Const(count, "index")), taken)
+    value = linear(outer).scaled(count) + linear(inner)
+    return domain.replaced({axis: (expression(value), (outer, inner))}), inner
+
+
+def _is_clean(trial: Domain, inner: Axis) -> bool:
+    """Whether the inner loop of a split is free of conditions and of quotients it cannot lose."""
+    tidy = tidied(trial)
+    if tidy is None:
+        return False
+    for node in postorder(*tidy.conds, *tidy.exprs):
+        if inner in node.free and guard(node) is not None:
+            return False
+        if (pair := literal_quotient(node)) and (coef := pair[0].coefficient(inner)):
+            if coef != 1 or len(pair[0].terms) > 1 or pair[0].const:
+                return False
+    return True
+
+
+def _ragged(
+    domain: Domain, axis: Axis, count: int, trial: Domain, inner: Axis
+) -> list[Domain] | None:
+    """``trial``, whose last turn of the outer loop may be shorter than ``count``."""
+    extent = length(axis)
+    if extent is not None:
+        whole = extent - extent % count
+        return [trial] if whole == extent else _intervals(domain, axis, [whole])
+    (outer,) = (new for new in trial.axes if new not in domain.axes and new is not inner)
+    last = linear(axis.extent) - linear(outer).scaled(count) - linear(inner) - Linear(1, ())
+    return [trial.restricted(Guard(last).expr)]
+
+
+def _by_residue(domain: Domain, axis: Axis, room: int) -> list[Domain] | None:
+    """A part for each residue of ``axis``."""
+    count = _modulus(domain, axis)
+    extent = length(axis)
+    if count > min(RESIDUES, room) or (extent is not None and extent <= count):
+        return None
+    taken = domain.names
+    found = []
+    for residue in range(count):
+        left = linear(axis.extent) + Linear(count - 1 - residue, ())
+        turn = fresh(Axis(axis.name, expression(divide(left, count))), set(taken))
+        value = linear(turn).scaled(count) + Linear(residue, ())
+        found.append(domain.replaced({axis: (expression(value), (turn,))}))
+    return found
+
+
+def _by_large_radix(domain: Domain, axis: Axis, room: int) -> list[Domain] | None:
+    """``axis`` as two loops, when there are too many residues for a part each."""
+    count = _modulus(domain, axis)
+    extent = length(axis)
+    if count <= RESIDUES or (extent is not None and extent < count):
+        return None
+    return _ragged(domain, axis, count, *_radix(domain, axis, count))
+
+
+def _by_point(domain: Domain, axis: Axis, room: int) -> list[Domain] | None:
+    """A part for each value of a short axis."""
+    extent = length(axis)
+    if extent is None or extent > min(RESIDUES, room):
+        return None
+    return _intervals(domain, axis, range(1, extent))

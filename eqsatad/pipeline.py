@@ -1,0 +1,263 @@
+"""The stages of eqsatad called in order: the map of the project.
+
+``differentiate`` reads the program through its copies, takes the adjoints, restricts their
+domains, optimises their values, and hands the stages to ``lower`` and ``build``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from eqsatad import backends
+from eqsatad.backends.kernel import Kernel
+from eqsatad.errors import ArgumentError
+from eqsatad.extract.cost import MODELS, CostModel
+from eqsatad.extract.optimise import Optimised, optimise
+from eqsatad.extract.report import CostReport, cost_report
+from eqsatad.grad import Adjoints, reverse
+from eqsatad.grad.custom import Manual, Override
+from eqsatad.loops.interpret import count
+from eqsatad.loops.lower import lower
+from eqsatad.loops.nest import LoopProgram
+from eqsatad.rules.algebra import Limits
+from eqsatad.rules.catalog import Catalog, load
+from eqsatad.rules.engine import Engine, inline, inline_copies, is_copy, retarget
+from eqsatad.rules.value_rule import ValueRule
+from eqsatad.terms.nodes import Stage, Tensor
+from eqsatad.terms.walk import program
+
+
+@dataclass(frozen=True)
+class Saturation:
+    """What the rules did: matches by rule, rounds, e-graph rows, seconds, and why it stopped."""
+
+    stop_reason: str
+    seconds: float
+    nodes: int
+    rounds: int
+    rules: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Simplified:
+    """Stages that compute the same as those given, and what it took."""
+
+    outputs: tuple[Tensor, ...]
+    saturation: Saturation
+
+
+def simplified(
+    outputs: Sequence[Tensor],
+    *,
+    cost: str | CostModel = "cpu",
+    rules: Catalog | None = None,
+    limits: Limits | None = None,
+) -> Simplified:
+    """``outputs`` as the cheapest program that the rules reach.
+
+    ``cost`` is the name of a cost model (``count``, ``cpu``, ``opencl``) or one of your own.
+    ``rules`` is the catalog, by default every row that comes with eqsatad. ``limits`` bounds
+    each e-graph; a limit that is reached is named in the report, and the result is still right.
+    """
+    catalog = load() if rules is None else tuple(rules)
+    return _Run(catalog, model(cost), limits or Limits()).simplify(outputs)
+
+
+def model(cost: str | CostModel) -> CostModel:
+    """The cost model of that name, or the model itself."""
+    if isinstance(cost, CostModel):
+        return cost
+    if cost not in MODELS:
+        raise ArgumentError(f"no cost model {cost!r}; available: {', '.join(sorted(MODELS))}")
+    return MODELS[cost]
+
+
+class _Run:
+    """One simplification of one program."""
+
+    def __init__(self, catalog: Catalog, cost: CostModel, limits: Limits) -> None:
+        self._engine = Engine.of(catalog)
+        self._values = tuple(row for row in catalog if isinstance(row, ValueRule))
+        self._cost = cost
+        self._limits = limits
+        self._before = self._engine.tally.snapshot()
+        self._reports: list[Optimised] = []
+
+    def simplify(self, outputs: Sequence[Tensor]) -> Simplified:
+        start = time.perf_counter()
+        self._names = {tensor.name for tensor in program(outputs)}
+        replaced: dict[Tensor, Tensor] = {}
+        wanted = set(outputs)
+        for tensor in program(outputs):
+            if not isinstance(tensor, Stage):
+                replaced[tensor] = tensor
+                continue
+            copies = [new for old, new in replaced.items() if old not in wanted and is_copy(new)]
+            stage = self._engine.restrict(inline(retarget(tensor, replaced), copies))
+            replaced[tensor] = self._optimised(stage)
+        results = tuple(replaced[tensor] for tensor in outputs)
+        return Simplified(results, self._saturation(time.perf_counter() - start))
+
+    def _optimised(self, stage: Stage) -> Stage:
+        found = optimise(stage, self._values, self._cost, self._limits, self._names.__contains__)
+        self._reports.append(found)
+        self._names.update(part.name for part in found.stages)
+        return found.stages[-1]
+
+    def _saturation(self, seconds: float) -> Saturation:
+        tally = self._engine.tally.since(self._before)
+        matches = dict(tally.matches)
+        for found in self._reports:
+            for name, number in found.report.matches.items():
+                matches[name] = matches.get(name, 0) + number
+        stops = [found.report.stopped for found in self._reports]
+        limited = sorted({stop for stop in stops if "limit" in stop} | set(tally.stops))
+        return Saturation(
+            "; ".join(limited) or "saturated",
+            seconds,
+            tally.nodes + sum(found.report.nodes for found in self._reports),
+            tally.rounds + sum(found.report.rounds for found in self._reports),
+            matches,
+        )
+
+
+@dataclass(frozen=True)
+class Gradients(Sequence[Tensor]):
+    """The gradients of one output, in the order of the inputs; behaves as that list.
+
+    ``adjoints`` and ``adjoint_summands`` hold the unsimplified stages by source tensor.
+    """
+
+    output: Tensor
+    inputs: tuple[Tensor, ...]
+    results: tuple[Tensor, ...]
+    head: Tensor | None
+    adjoints: dict[Tensor, Tensor]
+    adjoint_summands: dict[Tensor, dict[Tensor, Tensor]]
+    independent: tuple[Tensor, ...]
+    saturation: Saturation
+    rules: Catalog = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    def __getitem__(self, place):  # type: ignore[no-untyped-def, override]
+        return self.results[place]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return iter(self.results)
+
+    def loops(self) -> LoopProgram:
+        """The loop nests that compute the gradients, as they are counted."""
+        return self._loops
+
+    @cached_property
+    def _loops(self) -> LoopProgram:
+        return lower(list(self.results), simplify=Engine.of(self.rules).simplify)
+
+    def report(self, sizes: Mapping[str, int] | None = None) -> CostReport:
+        """Exact counts of one call, at ``sizes`` for symbolic extents."""
+        loops = self.loops()
+        execution = count(loops, sizes)
+        notes = [
+            f"{self.output.name} does not depend on {tensor.name}: its gradient is zero"
+            for tensor in self.independent
+        ]
+        return cost_report(
+            f"gradient of {self.output.name}",
+            execution.counts,
+            [nest.stage for nest in loops.nests],
+            outputs=loops.outputs,
+            sizes=sizes,
+            notes=notes,
+        )
+
+    def build(
+        self, target: str = "cpu", *, threads: int | None = None, exact: bool = False
+    ) -> Kernel:
+        """A kernel that computes the gradients; call it with arrays by name or position."""
+        return backends.build(self.loops(), target, threads=threads, exact=exact)
+
+
+def differentiate(
+    output: Tensor,
+    inputs: Sequence[Tensor] | None = None,
+    head: Tensor | str | None = None,
+    *,
+    override: Override | None = None,
+    manual: Manual | None = None,
+    allow_zero: bool = False,
+    ties: str = "first",
+    simplify: bool = True,
+    cost: str | CostModel = "cpu",
+    rules: Catalog | None = None,
+    limits: Limits | None = None,
+) -> Gradients:
+    """The gradients of ``output`` with respect to ``inputs`` (all float inputs by default).
+
+    ``head`` is the adjoint of the output, of shape ``prefix + output.shape``; by default a
+    placeholder of the output's shape is made, which is then an input of the kernels (see
+    ``.head``). ``head="identity"`` gives the Jacobian, of shape ``output.shape + input.shape``.
+    ``override={t: (deps, fn)}`` replaces the derivative of everything between ``t`` and ``deps``,
+    ``manual={(out, inp): fn}`` that of one edge. ``simplify=False`` keeps the gradient as the
+    chain rule writes it. See `simplified` for ``cost``, ``rules`` and ``limits``.
+    """
+    catalog = load() if rules is None else tuple(rules)
+    wanted = None if inputs is None else list(inputs)
+    special = {*(override or {}), *(t for pair in manual or {} for t in pair if t is not None)}
+    if simplify and not special:
+        became = inline_copies([output], keep=wanted or ())
+        output = became[output]
+        wanted = None if wanted is None else [became.get(tensor, tensor) for tensor in wanted]
+    adjoints = reverse(
+        output, wanted, head, override=override, manual=manual, allow_zero=allow_zero, ties=ties
+    )
+    given = _inputs(adjoints, wanted)
+    if simplify:
+        found = simplified(
+            adjoints.results, cost=cost, rules=catalog, limits=limits
+        )
+    else:
+        found = Simplified(tuple(adjoints.results), Saturation("not asked for", 0.0, 0, 0, {}))
+    return Gradients(
+        output,
+        given,
+        found.outputs,
+        adjoints.head,
+        adjoints.adjoints,
+        adjoints.summands,
+        adjoints.independent,
+        found.saturation,
+        catalog if simplify else (),
+    )
+
+
+def _inputs(adjoints: Adjoints, wanted: list[Tensor] | None) -> tuple[Tensor, ...]:
+    if wanted is not None:
+        return tuple(wanted)
+    by_adjoint = {adjoint: tensor for tensor, adjoint in adjoints.adjoints.items()}
+    return tuple(by_adjoint[result] for result in adjoints.results)
+
+
+def build(
+    outputs: Sequence[Tensor],
+    inputs: Sequence[Tensor] | None = None,
+    target: str = "cpu",
+    *,
+    simplify: bool = True,
+    cost: str | CostModel | None = None,
+    threads: int | None = None,
+    exact: bool = False,
+    rules: Catalog | None = None,
+) -> Kernel:
+    """A kernel that computes ``outputs`` from ``inputs`` (by default, all that they read)."""
+    catalog = load() if rules is None else tuple(rules)
+    tensors = list(outputs)
+    if simplify:
+        chosen = cost or (target if target in MODELS else "count")
+        tensors = list(simplified(tensors, cost=chosen, rules=catalog).outputs)
+    loops = lower(tensors, inputs, Engine.of(catalog).simplify)
+    return backends.build(loops, target, threads=threads, exact=exact)

@@ -1,0 +1,330 @@
+"""Index, guard and domain rows to egglog text.
+
+Rows are matched against a *relational view* of linear forms, inserted by `rules.views`: a form is
+an opaque name ``(F id)``, and relations say how it decomposes. So a sum in a pattern matches
+modulo order and position without associativity or commutativity in the e-graph, and every run
+ends: right-hand sides are built from constructors that no left-hand side matches.
+"""
+
+from __future__ import annotations
+
+from eqsatad.errors import RuleError
+from eqsatad.rules.bounds import addends, is_literal
+from eqsatad.rules.rule import (
+    AXIS, LITERAL, TERM, Condition, Define, DomainRow, IndexRow, Known, Letter, Row,
+)
+from eqsatad.terms.nodes import FALSE, TRUE, Apply, Const, Expr
+from eqsatad.terms.ops import ADD, AND, EQ, FLOORDIV, GE, GT, LE, LT, MOD, MUL, NEG, SUB
+
+PRELUDE = (
+    "(sort Ix)",
+    "(sort Cond)",
+    # Terms of right-hand sides; the costs make extraction take what has the fewest quotients.
+    "(constructor F (i64) Ix :cost 1)",
+    "(constructor Num (i64) Ix :cost 1)",
+    "(constructor Plus (Ix Ix) Ix :cost 1)",
+    "(constructor Times (i64 Ix) Ix :cost 1)",
+    "(constructor Floor (Ix i64) Ix :cost 20)",
+    "(constructor Mod (Ix i64) Ix :cost 21)",
+    "(constructor Fresh () Ix :cost 1)",
+    "(constructor Always () Cond :cost 1)",
+    "(constructor Never () Cond :cost 1)",
+    "(constructor IsZero (Ix) Cond :cost 5)",
+    "(constructor IsNotNegative (Ix) Cond :cost 5)",
+    "(constructor Both (Cond Cond) Cond :cost 1)",
+    "(constructor Substituted () Cond :cost 1)",
+    # Questions: what a row may replace. Dear, so that any answer is taken instead.
+    "(constructor Quotient (Ix i64) Ix :cost 100000)",
+    "(constructor Zero (Ix) Cond :cost 100000)",
+    "(constructor NotNegative (Ix) Cond :cost 100000)",
+    "(relation quotient-answer (i64 Ix))",
+    "(relation guard-answer (i64 Cond))",
+    # The view of linear forms.
+    "(relation term (Ix i64 Ix Ix))",
+    "(relation split (Ix i64 Ix Ix))",
+    "(relation residue (Ix Ix i64 Ix))",
+    "(relation floored (Ix Ix i64))",
+    "(relation constant (Ix i64))",
+    "(relation low (Ix i64))",
+    "(relation high (Ix i64))",
+    "(relation total (Ix Ix Ix))",
+    "(relation absent (Ix Ix))",
+    "(relation extent (Ix i64))",
+    "(relation gcd (i64 i64 i64))",
+    "(relation inverse (i64 i64 i64))",
+    # Candidates of domain restriction, and what the rows say about them.
+    "(relation summed (i64 Ix))",
+    "(relation zero (i64 i64 Ix))",
+    "(relation atleast (i64 i64 Ix))",
+    "(relation solution (String i64 i64 i64 Ix Ix i64 Cond))",
+    "(ruleset indices)",
+    "(ruleset domains)",
+)
+
+COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "=", "ne": "!="}
+FLOOR = "(/ (- {0} (% (+ (% {0} {1}) {1}) {1})) {1})"
+LITERAL_OPS = {"add": "(+ {0} {1})", "sub": "(- {0} {1})", "mul": "(* {0} {1})", "neg": "(- 0 {0})",
+               "floordiv": FLOOR, "mod": "(% (+ (% {0} {1}) {1}) {1})",
+               "min": "(min {0} {1})", "max": "(max {0} {1})"}
+
+
+class _Query:
+    """The left-hand side of one rule, while it is being written."""
+
+    def __init__(self, row: Row, axis_fact: str = "") -> None:
+        self.row = row
+        self.facts: list[str] = []
+        self.names: dict[Letter, str] = {}
+        self._pending: list[tuple[Expr, str]] = []
+        self._count = 0
+        self._axis_fact = axis_fact
+
+    def variable(self) -> str:
+        self._count += 1
+        return f"v{self._count}"
+
+    def refuse(self, why: str) -> RuleError:
+        return RuleError(f"rule {self.row.name}: {why}")
+
+    def form(self, pattern: Expr, var: str) -> None:
+        """Facts that the form ``var`` is an instance of ``pattern``."""
+        parts = list(addends(pattern))
+        while parts:
+            coef, core = parts.pop(0)
+            if not parts and _plain(coef, core):
+                self._whole(core, var)
+                return
+            var = self._addend(coef, core, var)
+        self.facts.append(f"(constant {var} 0)")
+
+    def _whole(self, core: Expr, var: str) -> None:
+        if isinstance(core, Letter) and core.kind == TERM:
+            if core in self.names:
+                self.facts.append(f"(= {self.names[core]} {var})")
+            self.names.setdefault(core, var)
+        else:
+            value = self.variable()
+            self.facts.append(f"(constant {var} {value})")
+            self.literal(core, value)
+
+    def _addend(self, coef: Expr, core: Expr, var: str) -> str:
+        factor, node, rest = self.variable(), self.variable(), self.variable()
+        if isinstance(core, Apply) and core.op is MOD:
+            self.facts.append(f"(residue {var} {node} {factor} {rest})")
+            self.form(core.args[0], node)
+            self.literal(core.args[1], factor)
+            if not (isinstance(coef, Const) and coef.value == 1):
+                raise self.refuse("a remainder in a pattern has coefficient 1")
+            return rest
+        relation = "split" if isinstance(core, Letter) and core.kind == TERM else "term"
+        self.facts.append(f"({relation} {var} {factor} {node} {rest})")
+        self.literal(coef, factor)
+        if isinstance(core, Apply) and core.op is FLOORDIV:
+            inner, modulus = self.variable(), self.variable()
+            self.facts.append(f"(floored {node} {inner} {modulus})")
+            self.form(core.args[0], inner)
+            self.literal(core.args[1], modulus)
+        elif isinstance(core, Letter) and core.kind == AXIS:
+            self.facts.append(self._axis_fact.format(node) or f"(absent {node} {node})")
+            self.names[core] = node
+        elif isinstance(core, Letter) and core.kind == TERM:
+            self.names[core] = node
+        else:
+            raise self.refuse("a pattern is a sum of letters, quotients and remainders")
+        return rest
+
+    def literal(self, pattern: Expr, var: str) -> None:
+        """Notes that the literal ``pattern`` has the value ``var``."""
+        if isinstance(pattern, Letter) and pattern not in self.names:
+            self.names[pattern] = var
+        else:
+            self._pending.append((pattern, var))
+
+    def settle(self) -> None:
+        """Writes the equations between literals, solving ``b*c == v`` for one unknown letter."""
+        for pattern, var in self._pending:
+            if isinstance(pattern, Apply) and pattern.op is MUL:
+                known, unknown = pattern.args
+                if isinstance(unknown, Letter) and unknown not in self.names:
+                    name = self.variable()
+                    factor = self.value(known)
+                    self.facts.append(f"(!= {factor} 0)")
+                    self.facts.append(f"(= {name} (/ {var} {factor}))")
+                    self.names[unknown] = name
+            self.facts.append(f"(= {var} {self.value(pattern)})")
+        self._pending = []
+
+    def value(self, expr: Expr) -> str:
+        """A literal expression in egglog; asks for the facts that it needs."""
+        match expr:
+            case Const(value, _):
+                return str(value)
+            case Letter():
+                if expr not in self.names:
+                    raise self.refuse(f"letter {expr.name} is not bound by the left side")
+                return self.names[expr]
+            case Known(function, args):
+                return self._known(function, args)
+            case Apply(op, args):
+                return LITERAL_OPS[op.name].format(*map(self.value, args))
+        raise self.refuse("a literal is made of letters, numbers and + - * // %")
+
+    def _known(self, function: str, args: tuple[Expr, ...]) -> str:
+        result = self.variable()
+        if function in ("low", "high") and isinstance(args[0], Apply):
+            total = self.variable()
+            left, right = (self.value(part) for part in args[0].args)
+            self.facts.append(f"(total {left} {right} {total})")
+            self.facts.append(f"({function} {total} {result})")
+            return result
+        names = []
+        for arg in args:
+            text = self.value(arg)
+            if text.startswith("("):
+                name = self.variable()
+                self.facts.append(f"(= {name} {text})")
+                text = name
+            names.append(text)
+        self.facts.append(f"({function} {' '.join(names)} {result})")
+        return result
+
+    def condition(self, condition: Condition) -> None:
+        """The facts of one condition of the row."""
+        if isinstance(condition, Define):
+            name = self.variable()
+            self.facts.append(f"(= {name} {self.value(condition.value)})")
+            self.names[condition.letter] = name
+        elif isinstance(condition, Apply) and condition.op is AND:
+            for part in condition.args:
+                self.condition(part)
+        elif isinstance(condition, Apply) and condition.op.name in COMPARISONS:
+            left, right = map(self.value, condition.args)
+            self.facts.append(f"({COMPARISONS[condition.op.name]} {left} {right})")
+        else:
+            raise self.refuse("a condition compares literals")
+
+    def index(self, expr: Expr) -> str:
+        """An index expression of the right-hand side."""
+        if is_literal(expr):
+            return f"(Num {self.value(expr)})"
+        match expr:
+            case Letter():
+                return self.value(expr)
+            case Apply(op, (left, right)) if op is ADD:
+                return f"(Plus {self.index(left)} {self.index(right)})"
+            case Apply(op, (left, right)) if op is SUB:
+                return f"(Plus {self.index(left)} (Times -1 {self.index(right)}))"
+            case Apply(op, (inner,)) if op is NEG:
+                return f"(Times -1 {self.index(inner)})"
+            case Apply(op, (left, right)) if op is MUL and is_literal(left):
+                return f"(Times {self.value(left)} {self.index(right)})"
+            case Apply(op, (left, right)) if op in (FLOORDIV, MOD) and is_literal(right):
+                head = "Floor" if op is FLOORDIV else "Mod"
+                return f"({head} {self.index(left)} {self.value(right)})"
+        raise self.refuse("the right side is made of letters and + - * // % by literals")
+
+    def cond(self, expr: Expr) -> str:
+        """A condition of the right-hand side."""
+        if expr in (TRUE, FALSE):
+            return "(Always)" if expr is TRUE else "(Never)"
+        if isinstance(expr, Apply) and expr.op is AND:
+            return f"(Both {self.cond(expr.args[0])} {self.cond(expr.args[1])})"
+        head, difference = guard_parts(expr)
+        return f"({'IsZero' if head == 'zero' else 'IsNotNegative'} {self.index(difference)})"
+
+
+def _plain(coef: Expr, core: Expr) -> bool:
+    one = isinstance(coef, Const) and coef.value == 1
+    return one and not isinstance(core, Apply) and not (
+        isinstance(core, Letter) and core.kind == AXIS
+    )
+
+
+def guard_parts(guard: Expr) -> tuple[str, Expr]:
+    """A comparison as ``("zero", e)`` for ``e == 0`` or ``("atleast", e)`` for ``e >= 0``."""
+    if not isinstance(guard, Apply):
+        raise RuleError("a guard of a rule is a comparison")
+    left, right = guard.args
+    zero = isinstance(right, Const) and right.value == 0
+    one = Const(1, "index")
+    forms: dict[object, Expr] = {
+        EQ: left if zero else left - right,
+        GE: left if zero else left - right,
+        GT: left - right - one,
+        LE: right - left,
+        LT: right - left - one,
+    }
+    if guard.op not in forms:
+        raise RuleError(f"a guard of a rule cannot be {guard.op.name}")
+    return "zero" if guard.op is EQ else "atleast", forms[guard.op]
+
+
+def compile_index(row: IndexRow) -> str:
+    """The egglog rule of an index or guard row."""
+    query = _Query(row)
+    root, before = query.variable(), row.before
+    if isinstance(before, Apply) and before.op is FLOORDIV:
+        dividend, divisor = query.variable(), query.variable()
+        query.facts.append(f"(= {root} (Quotient {dividend} {divisor}))")
+        query.literal(before.args[1], divisor)
+        query.form(before.args[0], dividend)
+        answer = query.index
+    elif isinstance(before, Apply) and before.dtype == "bool":
+        kind, difference = guard_parts(before)
+        form = query.variable()
+        question = "Zero" if kind == "zero" else "NotNegative"
+        query.facts.append(f"(= {root} ({question} {form}))")
+        query.form(difference, form)
+        answer = query.cond
+    else:
+        raise query.refuse("the left side is a quotient by a literal, or a comparison")
+    query.settle()
+    for condition in row.when:
+        query.condition(condition)
+    after = answer(row.after)
+    return (
+        f"(rule ({' '.join(query.facts)}) ((union {root} {after})) "
+        f':ruleset indices :name "{row.name}")'
+    )
+
+
+def compile_domain(row: DomainRow) -> str:
+    """The egglog rule of a domain row: it writes a line into ``solution``."""
+    candidate = "candidate"
+    query = _Query(row, f"(summed {candidate} {{}})")
+    slots: list[str] = []
+    axis_name = ""
+    for guard in row.guards:
+        kind, difference = guard_parts(guard)
+        slot, form = query.variable(), query.variable()
+        slots.append(slot)
+        query.facts.append(f"({kind} {candidate} {slot} {form})")
+        before = query.names.pop(row.axis, "")
+        query.form(difference, form)
+        if row.axis not in query.names:
+            raise query.refuse(f"axis {row.axis.name} is not in every guard")
+        axis_name = query.names[row.axis]
+        if before and before != axis_name:
+            query.facts.append(f"(= {before} {axis_name})")
+    query.settle()
+    for letter, name in query.names.items():
+        if letter.kind == TERM:
+            query.facts.append(f"(absent {name} {axis_name})")
+    for condition in row.when:
+        query.condition(condition)
+    bound = query.value(row.fresh[1]) if row.fresh else "0"
+    if row.fresh:
+        query.names[row.fresh[0]] = "(Fresh)"
+    value = query.index(row.value)
+    leaves = "(Substituted)" if row.leaves is None else "(Always)"
+    for leaf in row.leaves or ():
+        leaves = f"(Both {leaves} {query.cond(leaf)})"
+    guards = " ".join((*slots, "-1")[:2])
+    return (
+        f"(rule ({' '.join(query.facts)}) "
+        f'((solution "{row.name}" {candidate} {guards} {axis_name} {value} {bound} {leaves})) '
+        f':ruleset domains :name "{row.name}")'
+    )
+
+
+__all__ = ["LITERAL", "PRELUDE", "compile_domain", "compile_index", "guard_parts"]

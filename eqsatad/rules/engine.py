@@ -1,0 +1,155 @@
+"""The rules at work on a program: the phases in order, their limits, their report.
+
+Stage by stage, sources first: copies are read through; every reduction is put on its smallest
+domain (`domains`); summands that land on positions that are data become scatters where that is
+cheaper. The values are left to `extract.optimise`. Each step keeps the meaning of the
+stage, so whatever a limit cuts short is still right.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from eqsatad.rules.domains import Domains
+from eqsatad.rules.domains import Limits as DomainLimits
+from eqsatad.rules.indices import Indices, Tally
+from eqsatad.rules.rule import Row
+from eqsatad.rules.scatters import as_scatter
+from eqsatad.rules.summands import Restriction, added, summands
+from eqsatad.terms.coerce import const
+from eqsatad.terms.nodes import Axis, Const, Expr, Read, Reduce, Scatter, Select, Stage, Tensor
+from eqsatad.terms.walk import map_stage, postorder, program, substitute, transform
+
+_engines = threading.local()
+
+
+@dataclass
+class Engine:
+    """The index and domain phases with the rows of one catalog."""
+
+    indices: Indices
+    domains: Domains
+
+    @staticmethod
+    def of(rows: Sequence[object], limits: DomainLimits | None = None) -> Engine:
+        """The engine of this thread for ``rows``, made on first use."""
+        own = tuple(row for row in rows if isinstance(row, Row))
+        known: dict[object, Engine] = _engines.__dict__.setdefault("known", {})
+        if (own, limits) not in known:
+            indices = Indices(own)
+            known[own, limits] = Engine(indices, Domains(indices, limits))
+        return known[own, limits]
+
+    @property
+    def tally(self) -> Tally:
+        """What was matched so far."""
+        return self.indices.tally
+
+    def simplify(self, exprs: Sequence[Expr]) -> list[Expr]:
+        """Index expressions in their simplest form."""
+        return self.indices.simplify(exprs)
+
+    def restrict(self, stage: Stage) -> Stage:
+        """``stage`` with every reduction on its smallest domain, or turned into a scatter."""
+        taken = names_in(stage)
+        restriction = Restriction(self.indices, self.domains, taken)
+        kept: list[Expr] = []
+        scatters: list[Scatter] = []
+        for term in summands(stage.body):
+            gathered = restriction.term(term)
+            scatter = as_scatter(term, gathered, stage.axes, self.domains, taken)
+            if scatter is None:
+                kept.append(gathered)
+            else:
+                scatters.append(scatter)
+        zero = const(0, stage.dtype) if stage.dtype != "bool" else stage.body
+        body = added(kept) if kept else zero
+        spread = [_restricted_scatter(s, restriction) for s in (*stage.scatters, *scatters)]
+        return Stage(stage.name, stage.axes, body, tuple(spread))
+
+
+def _restricted_scatter(scatter: Scatter, restriction: Restriction) -> Scatter:
+    return Scatter(
+        scatter.axes,
+        restriction.term(scatter.cond),
+        tuple(restriction.term(index) for index in scatter.indices),
+        restriction.term(scatter.value),
+    )
+
+
+def clear_caches() -> None:
+    """Forgets every engine of this thread: the next simplification starts cold."""
+    _engines.__dict__.clear()
+
+
+def names_in(stage: Stage) -> set[str]:
+    """The names of every axis that occurs in ``stage``."""
+    names = {axis.name for axis in stage.axes}
+    for scatter in stage.scatters:
+        names.update(axis.name for axis in scatter.axes)
+    for node in postorder(*stage.roots):
+        if isinstance(node, Axis):
+            names.add(node.name)
+        elif isinstance(node, Reduce):
+            names.update(axis.name for axis in node.axes)
+    return names
+
+
+def is_copy(tensor: Tensor) -> bool:
+    """Whether ``tensor`` only moves elements: one read, perhaps guarded, no arithmetic.
+
+    Padding, reshaping, transposing, slicing and broadcasting are copies.
+    """
+    if not isinstance(tensor, Stage) or tensor.scatters:
+        return False
+    body = tensor.body
+    while isinstance(body, Select) and isinstance(body.other, Const):
+        if any(isinstance(node, Read) for node in postorder(body.cond)):
+            return False
+        body = body.then
+    return isinstance(body, Read) and not any(
+        isinstance(node, Read | Reduce) for index in body.indices for node in postorder(index)
+    )
+
+
+def inline(stage: Stage, chosen: Iterable[Tensor]) -> Stage:
+    """``stage`` reading through the stages in ``chosen``."""
+    through = {tensor for tensor in chosen if isinstance(tensor, Stage)}
+
+    def visit(node: Expr) -> Expr:
+        if isinstance(node, Read) and node.tensor in through:
+            source = node.tensor
+            assert isinstance(source, Stage)
+            return substitute(source.body, dict(zip(source.axes, node.indices, strict=True)))
+        return node
+
+    return map_stage(stage, lambda root: transform(root, visit))
+
+
+def inline_copies(outputs: Sequence[Tensor], keep: Iterable[Tensor] = ()) -> dict[Tensor, Tensor]:
+    """What each tensor below ``outputs`` becomes when copies are read through.
+
+    The outputs and the tensors in ``keep`` stay tensors of their own.
+    """
+    kept = {*outputs, *keep}
+    replaced: dict[Tensor, Tensor] = {}
+    for tensor in program(outputs):
+        if isinstance(tensor, Stage):
+            through = [new for old, new in replaced.items() if old not in kept and is_copy(new)]
+            replaced[tensor] = inline(retarget(tensor, replaced), through)
+        else:
+            replaced[tensor] = tensor
+    return replaced
+
+
+def retarget(stage: Stage, replaced: dict[Tensor, Tensor]) -> Stage:
+    """``stage`` reading what its sources were replaced by."""
+
+    def visit(node: Expr) -> Expr:
+        if isinstance(node, Read) and replaced.get(node.tensor, node.tensor) is not node.tensor:
+            return Read(replaced[node.tensor], node.indices)
+        return node
+
+    return map_stage(stage, lambda root: transform(root, visit))

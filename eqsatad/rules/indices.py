@@ -1,0 +1,272 @@
+"""Index expressions and guards through the e-graph: quotients simplified, guards decided.
+
+Quotients are asked innermost first, so that what the e-graph sees is final; an answer may hold
+new quotients, which are asked in the next round. Answers are kept: a quotient of one form by one
+literal is simplified once per catalog.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from eqsatad.rules.bounds import Bounds
+from eqsatad.rules.compile import PRELUDE, compile_domain, compile_index
+from eqsatad.rules.rule import DomainRow, IndexRow, IntervalRow, Row
+from eqsatad.rules.session import Session
+from eqsatad.rules.views import Facts, quotient_parts
+from eqsatad.terms.linear import Linear, atom, expression, linear, quotient
+from eqsatad.terms.nodes import Expr
+from eqsatad.terms.walk import postorder, substitute, with_children
+
+ROUNDS = 40
+
+ZERO, ATLEAST = "zero", "atleast"
+Guard = tuple[str, Linear]
+"""``(ZERO, e)`` is ``e == 0`` and ``(ATLEAST, e)`` is ``e >= 0``."""
+
+
+@dataclass
+class Tally:
+    """What the e-graph did so far, for the report."""
+
+    matches: dict[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+    rounds: int = 0
+    nodes: int = 0
+
+    stops: tuple[str, ...] = ()
+
+    def snapshot(self) -> Tally:
+        """A copy, to measure from with `since`."""
+        return replace(self, matches=dict(self.matches))
+
+    def since(self, before: Tally) -> Tally:
+        """What was added after ``before`` was taken."""
+        matches = {
+            name: number - before.matches.get(name, 0) for name, number in self.matches.items()
+        }
+        return Tally(
+            {name: number for name, number in matches.items() if number},
+            self.seconds - before.seconds,
+            self.rounds - before.rounds,
+            self.nodes - before.nodes,
+            self.stops[len(before.stops) :],
+        )
+
+    def count(self, matches: dict[str, int]) -> None:
+        """Adds the matches of one run."""
+        for name, number in matches.items():
+            self.matches[name] = self.matches.get(name, 0) + number
+
+
+class Indices:
+    """Simplifies index expressions and decides guards with the rows of one catalog."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.bounds = Bounds([row for row in rows if isinstance(row, IntervalRow)])
+        self.tally = Tally()
+        index_rows = [row for row in rows if isinstance(row, IndexRow)]
+        self._ranks = {row.name: row.rank for row in rows if isinstance(row, DomainRow)}
+        domain_rows = [row for row in rows if isinstance(row, DomainRow)]
+        self._session = Session(
+            [
+                *PRELUDE,
+                *map(compile_index, index_rows),
+                *map(compile_domain, domain_rows),
+            ]
+        )
+        self._quotients: dict[tuple[Linear, int], Linear] = {}
+        self._guards: dict[Guard, tuple[Guard, ...] | None] = {}
+
+    def rank(self, row: str) -> int:
+        """The rank of the domain row of that name."""
+        return self._ranks[row]
+
+    def ask(self, facts: Facts, ruleset: str, *tables: str) -> list[list[tuple[Any, ...]]]:
+        """Inserts ``facts``, runs ``ruleset`` once and reads ``tables``."""
+        start = time.perf_counter()
+        with self._session.scope():
+            self._session.execute(f"{facts.text()} (run insert 1)")
+            self.tally.count(self._session.step(ruleset).matches)
+            found = [self._session.table(table) for table in tables]
+        self.tally.nodes += len(facts.lines)
+        self.tally.rounds += 1
+        self.tally.seconds += time.perf_counter() - start
+        return found
+
+    def simplify(self, exprs: Sequence[Expr]) -> list[Expr]:
+        """``exprs`` with every index expression in its simplest form."""
+        roots = [node for expr in exprs for node in _index_roots(expr)]
+        forms = dict(zip(roots, self.forms([linear(root) for root in roots]), strict=True))
+        table = {root: expression(form) for root, form in forms.items()}
+        return [_replaced(expr, table) for expr in exprs]
+
+    def forms(self, forms: Sequence[Linear]) -> list[Linear]:
+        """``forms`` with their quotients simplified."""
+        for _ in range(ROUNDS):
+            pending: dict[tuple[Linear, int], None] = {}
+            done = [self._known_form(form, pending) for form in forms]
+            if not pending:
+                break
+            self._answer(list(pending))
+        return done
+
+    def _known_form(
+        self, form: Linear, pending: dict[tuple[Linear, int], None], depth: int = 0
+    ) -> Linear:
+        """``form`` over known answers; quotients that have to be asked go to ``pending``."""
+        result = Linear(form.const, ())
+        for coef, node in form.terms:
+            result = result + self._known_atom(node, pending, depth).scaled(coef)
+        return result
+
+    def _known_atom(
+        self, node: Expr, pending: dict[tuple[Linear, int], None], depth: int
+    ) -> Linear:
+        parts = quotient_parts(node)
+        if parts is None or depth > ROUNDS:
+            return atom(node)
+        before = len(pending)
+        dividend = self._known_form(parts[0], pending, depth + 1)
+        whole = quotient(dividend, parts[1])
+        if len(pending) > before or not any(quotient_parts(a) for _, a in whole.terms):
+            return whole
+        ((sign, spelled),) = whole.terms
+        question = quotient_parts(spelled)
+        assert question is not None
+        answer = self._quotients.get(question)
+        if answer is None:
+            pending[question] = None
+            return whole
+        if answer == atom(spelled):
+            return whole
+        return self._known_form(answer, pending, depth + 1).scaled(sign)
+
+    def _answer(self, questions: list[tuple[Linear, int]]) -> None:
+        facts = Facts(self.bounds)
+        for number, (form, divisor) in enumerate(questions):
+            facts.add("quotient-answer", number, facts.quotient(form, divisor))
+        (rows,) = self.ask(facts, "indices", "quotient-answer")
+        for number, term, _ in rows:
+            form, divisor = questions[number]
+            self._quotients[form, divisor] = form_of(term, facts.forms, None)
+
+    def guards(self, guards: Iterable[Guard]) -> list[Guard] | None:
+        """The guards that ranges do not decide, simplified; None when one never holds."""
+        wanted = list(dict.fromkeys(guards))
+        forms = self.forms([form for _, form in wanted])
+        spelled = [canonical(kind, form) for (kind, _), form in zip(wanted, forms, strict=True)]
+        self._decide([guard for guard in dict.fromkeys(spelled) if guard not in self._guards])
+        result: dict[Guard, None] = {}
+        for guard in spelled:
+            answer = self._guards[guard]
+            if answer is None:
+                return None
+            if answer == (guard,):
+                result[guard] = None
+            else:
+                inner = self.guards(answer)
+                if inner is None:
+                    return None
+                result.update(dict.fromkeys(inner))
+        return list(result)
+
+    def _decide(self, guards: list[Guard]) -> None:
+        if not guards:
+            return
+        facts = Facts(self.bounds)
+        for number, (kind, form) in enumerate(guards):
+            head = "Zero" if kind == ZERO else "NotNegative"
+            facts.add("guard-answer", number, f"({head} {facts.name(form)})")
+            facts.quotients(form)
+        (rows,) = self.ask(facts, "indices", "guard-answer")
+        for number, term, _ in rows:
+            self._guards[guards[number]] = conditions(term, facts.forms, None)
+
+
+def canonical(kind: str, form: Linear) -> Guard:
+    """A guard with a positive leading coefficient if it is an equation, and no common factor."""
+    common = math.gcd(*(coef for coef, _ in form.terms)) if form.terms else 0
+    if common > 1 and (kind == ATLEAST or form.const % common == 0):
+        form = Linear(form.const // common, tuple((c // common, node) for c, node in form.terms))
+    if kind == ZERO and form.terms and form.terms[0][0] < 0:
+        form = form.scaled(-1)
+    return kind, form
+
+
+def form_of(term: Any, forms: Sequence[Linear], fresh: Linear | None) -> Linear:
+    """The linear form of a right-hand side as egglog spells it."""
+    match term:
+        case ("F", number):
+            return forms[number]
+        case ("Num", value):
+            return Linear(value, ())
+        case ("Plus", left, right):
+            return form_of(left, forms, fresh) + form_of(right, forms, fresh)
+        case ("Times", factor, inner):
+            return form_of(inner, forms, fresh).scaled(factor)
+        case ("Floor" | "Quotient", inner, divisor):
+            return quotient(form_of(inner, forms, fresh), divisor)
+        case ("Mod", inner, divisor):
+            form = form_of(inner, forms, fresh)
+            return form - quotient(form, divisor).scaled(divisor)
+        case ("Fresh",) if fresh is not None:
+            return fresh
+    raise AssertionError(f"no index term: {term}")
+
+
+
+
+def conditions(
+    term: Any, forms: Sequence[Linear], fresh: Linear | None
+) -> tuple[Guard, ...] | None:
+    """The guards that a right-hand side spells; None for the condition that never holds."""
+    match term:
+        case ("Always",):
+            return ()
+        case ("Never",):
+            return None
+        case ("IsZero" | "Zero", inner):
+            return (canonical(ZERO, form_of(inner, forms, fresh)),)
+        case ("IsNotNegative" | "NotNegative", inner):
+            return (canonical(ATLEAST, form_of(inner, forms, fresh)),)
+        case ("Both", left, right):
+            first, second = conditions(left, forms, fresh), conditions(right, forms, fresh)
+            return None if first is None or second is None else (*first, *second)
+    raise AssertionError(f"no condition: {term}")
+
+
+def _index_roots(expr: Expr) -> list[Expr]:
+    """The largest index expressions inside ``expr``, in order."""
+    roots: dict[Expr, None] = {}
+    stack, seen = [expr], set[Expr]()
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if node.dtype == "index":
+            roots[node] = None
+            for _, inner in linear(node).terms:
+                stack.extend(child for child in inner.children if quotient_parts(inner) is None)
+        else:
+            stack.extend(node.children)
+    return list(roots)
+
+
+def _replaced(expr: Expr, table: dict[Expr, Expr]) -> Expr:
+    """``expr`` with the nodes in ``table`` replaced, also inside what replaces them."""
+    results: dict[Expr, Expr] = {}
+    for node in postorder(expr):
+        if node in table:
+            opaque = {part: results[part] for part in postorder(table[node]) if part in results}
+            opaque.pop(node, None)
+            changed = {part: new for part, new in opaque.items() if new is not part}
+            results[node] = substitute(table[node], changed)
+        else:
+            results[node] = with_children(node, tuple(results[c] for c in node.children))
+    return results[expr]

@@ -1,0 +1,60 @@
+"""Integer literals of patterns: their value when the letters are known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from eqsatad.rules.rule import Known, Letter
+from eqsatad.terms.nodes import Apply, Const, Expr
+
+OPERATIONS: dict[str, Callable[..., Any]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "neg": lambda a: -a,
+    "floordiv": lambda a, b: a // b if b else None,
+    "mod": lambda a, b: a % b if b else None,
+    "min": min,
+    "max": max,
+    "eq": lambda a, b: a == b,
+    "ne": lambda a, b: a != b,
+    "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b,
+    "gt": lambda a, b: a > b,
+    "ge": lambda a, b: a >= b,
+    "and": lambda a, b: a and b,
+    "or": lambda a, b: a or b,
+    "not": lambda a: not a,
+}
+
+
+def inverse_modulo(value: int, modulus: int) -> int | None:
+    """The inverse of ``value`` modulo ``modulus``, None when they share a factor."""
+    return pow(value, -1, modulus) if math.gcd(value, modulus) == 1 and modulus > 0 else None
+
+
+ARITHMETIC: dict[str, Callable[..., Any]] = {"gcd": math.gcd, "inverse": inverse_modulo}
+
+
+def evaluate_literal(
+    expr: Expr, known: Callable[[Known], int | None], values: Mapping[Any, Any]
+) -> Any:
+    """The value of a literal expression or condition; None when a part is not known.
+
+    ``known`` answers `Known` nodes other than arithmetic ones; ``values`` gives the letters.
+    """
+    if isinstance(expr, Const):
+        return expr.value
+    if isinstance(expr, Letter):
+        return values[expr]
+    if isinstance(expr, Known) and expr.function not in ARITHMETIC:
+        return known(expr)
+    parts = [evaluate_literal(child, known, values) for child in expr.children]
+    if None in parts:
+        return None
+    if isinstance(expr, Known):
+        return ARITHMETIC[expr.function](*parts)
+    assert isinstance(expr, Apply)
+    return OPERATIONS[expr.op.name](*parts)

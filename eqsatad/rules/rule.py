@@ -1,0 +1,179 @@
+"""Rows of the catalog for indices, guards and domains, as values.
+
+A pattern is an ordinary index expression or condition over *letters*. Three kinds of letter:
+``x y z`` match any index expression, ``b c d m n s`` match integer literals, ``k`` and ``q`` are
+axes. Sums match modulo order and position: ``c*k + x`` finds the multiple of any axis ``k`` in a
+linear form and ``x`` is what is left, ``c*x + y`` splits a form by the multiples of ``c``.
+
+A row says nothing about how it is run: `rules.compile` turns rows into egglog, `rules.bounds`
+runs the interval rows, `rules.prove` checks every row by machine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from eqsatad.terms.nodes import Const, Expr, digest
+
+TERM, LITERAL, AXIS = "term", "literal", "axis"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Letter(Expr):
+    """A pattern letter; ``kind`` is `TERM`, `LITERAL` or `AXIS`."""
+
+    name: str
+    kind: str
+    dtype: str = "index"
+
+    def __post_init__(self) -> None:
+        self._settle(free=frozenset(), key=f"letter:{self.name}:{self.kind}")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Known(Expr):
+    """An integer that is known about what letters matched, such as ``low(x)``."""
+
+    function: str
+    args: tuple[Expr, ...]
+    dtype: str = "index"
+
+    def __post_init__(self) -> None:
+        self._settle(free=frozenset(), key=digest(self.function, *(arg.key for arg in self.args)))
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return self.args
+
+
+x, y, z = (Letter(name, TERM) for name in "xyz")
+a, b, c, d, g, m, n, p, s, w = (Letter(name, LITERAL) for name in "abcdgmnpsw")
+k, q = (Letter(name, AXIS) for name in "kq")
+
+
+def low(term: Expr) -> Known:
+    """The least value that ``term`` is known to take."""
+    return Known("low", (term,))
+
+
+def high(term: Expr) -> Known:
+    """The greatest value that ``term`` is known to take."""
+    return Known("high", (term,))
+
+
+def extent(axis: Expr) -> Known:
+    """The number of values of ``axis``."""
+    return Known("extent", (axis,))
+
+
+def gcd(left: Expr, right: Expr) -> Known:
+    """The greatest common divisor of two literals."""
+    return Known("gcd", (left, right))
+
+
+def inverse(left: Expr, modulus: Expr) -> Known:
+    """The literal ``i`` in ``range(modulus)`` with ``left * i % modulus == 1 % modulus``."""
+    return Known("inverse", (left, modulus))
+
+
+@dataclass(frozen=True)
+class Define:
+    """A condition that names a known integer: ``letter`` stands for ``value``."""
+
+    letter: Letter
+    value: Expr
+
+
+Condition = Expr | Define
+
+
+def let(letter: Letter, value: Expr | int) -> Define:
+    """The condition that ``letter`` is ``value``; it always holds and names the value."""
+    return Define(letter, value if isinstance(value, Expr) else Const(value, "index"))
+
+
+def divides(divisor: Expr, number: Expr) -> Expr:
+    """The condition that the literal ``divisor`` divides the literal ``number``."""
+    return (number % divisor).equal(0)
+
+
+@dataclass(frozen=True)
+class Row:
+    """What all rows have: a name (theme first), conditions, and where it was written."""
+
+    name: str
+    when: tuple[Condition, ...]
+
+
+@dataclass(frozen=True)
+class IndexRow(Row):
+    """``before`` may be replaced by ``after``: two index expressions, or two conditions."""
+
+    before: Expr
+    after: Expr
+
+
+@dataclass(frozen=True)
+class IntervalRow(Row):
+    """Every value of ``pattern`` lies in ``[low, high]``."""
+
+    pattern: Expr
+    low: Expr
+    high: Expr
+
+
+@dataclass(frozen=True)
+class DomainRow(Row):
+    """A summed axis re-parametrised: the points that satisfy ``guards`` are met exactly once.
+
+    ``axis`` becomes ``value`` over the ``fresh`` axis (with its extent), or over no axis. The
+    matched guards are replaced by ``leaves``; without it they are substituted into like all
+    others. That ``value`` lies in the range of ``axis`` is added as two guards. No letter but
+    ``axis`` matches a term that mentions it. ``rank`` orders the rows: only the lowest rank that
+    matches a candidate is followed, so that independent guards do not interleave.
+    """
+
+    guards: tuple[Expr, ...]
+    axis: Letter
+    value: Expr
+    fresh: tuple[Letter, Expr] | None
+    leaves: tuple[Expr, ...] | None
+    rank: int
+
+
+def _expr(value: Expr | int | bool) -> Expr:
+    if isinstance(value, Expr):
+        return value
+    return Const(value, "bool" if isinstance(value, bool) else "index")
+
+
+def rewrite(name: str, before: Expr, after: Expr | int | bool, *when: Condition) -> IndexRow:
+    """The row that ``before`` is ``after`` where all of ``when`` holds."""
+    return IndexRow(name, when, before, _expr(after))
+
+
+def interval(
+    name: str, pattern: Expr, lowest: Expr | int, highest: Expr | int, *when: Condition
+) -> IntervalRow:
+    """The row that ``pattern`` lies between ``lowest`` and ``highest``, both included."""
+    return IntervalRow(name, when, pattern, _expr(lowest), _expr(highest))
+
+
+def restrict(
+    name: str,
+    *guards: Expr,
+    axis: Letter,
+    value: Expr,
+    fresh: tuple[Letter, Expr] | None = None,
+    leaves: tuple[Expr, ...] | None = None,
+    when: tuple[Condition, ...] = (),
+    rank: int,
+) -> DomainRow:
+    """The row that a summed ``axis`` under ``guards`` is ``value``: see `DomainRow`."""
+    return DomainRow(name, when, guards, axis, value, fresh, leaves, rank)
+
+
+def renamed(row: Any, name: str) -> Any:
+    """``row`` under another name."""
+    return replace(row, name=name)

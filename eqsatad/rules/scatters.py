@@ -1,0 +1,107 @@
+"""Gather or scatter: a summand whose target position is data becomes a scatter, by cost.
+
+A gradient's summand says "for every output element, add up the points that land on it". Where
+the position is data no row can turn that around, and every element would be compared with every
+point. Read the other way it is a scatter: for every point, add to the element it lands on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from eqsatad.rules.domains import EXAMPLE_SIZE, Domain, Domains
+from eqsatad.rules.indices import ATLEAST, ZERO, Guard
+from eqsatad.rules.summands import Conditions, as_guard, guarded, rebuilt, summands
+from eqsatad.terms.linear import Linear, expression, linear
+from eqsatad.terms.nodes import SUM, Axis, Expr, Reduce, Scatter
+from eqsatad.terms.walk import conjuncts, constant, fresh, substitute
+
+ADD_PRICE = 4
+"""What adding to a position in memory costs, next to one test of a gather."""
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a summand lands: one form for each output axis, and what is left to satisfy."""
+
+    targets: dict[Axis, Linear]
+    guards: tuple[Guard, ...]
+
+
+def as_scatter(
+    term: Expr, restricted: Expr, axes: Sequence[Axis], domains: Domains, taken: set[str]
+) -> Scatter | None:
+    """``term``, a summand of a stage over ``axes``, as a scatter if that is cheaper.
+
+    ``restricted`` is the same summand as the gather that the rows made of it.
+    """
+    if not isinstance(term, Reduce) or term.combiner is not SUM or len(list(summands(term.body))) > 1:
+        return None
+    if not compares_data(restricted, axes):
+        return None
+    conds, value = guarded(term.body)
+    found = Conditions.of([*conjuncts(term.cond), *conds])
+    position = solved_for(found.guards, axes)
+    if position is None:
+        return None
+    copies = {axis: fresh(axis, taken) for axis in axes if axis not in position.targets}
+    domain = domains.solve(Domain((*term.axes, *copies.values()), position.guards), taken)
+    if domain is None or _volume(axes) + ADD_PRICE * domain.volume >= _gathered(restricted, axes):
+        return None
+    put: dict[Expr, Expr] = {axis: expression(form) for axis, form in position.targets.items()}
+    put.update(copies)
+    moved = domain.substitution
+    spread = rebuilt(term, domain, found.opaque, value)
+    assert isinstance(spread, Reduce)
+    return Scatter(
+        domain.axes,
+        substitute(spread.cond, put),
+        tuple(substitute(put[axis], moved) for axis in axes),
+        substitute(spread.body, put),
+    )
+
+
+def compares_data(term: Expr, axes: Sequence[Axis]) -> bool:
+    """Whether a gather tests a position that is data at every point."""
+    if not isinstance(term, Reduce):
+        return False
+    own, outer = frozenset(term.axes), frozenset(axes)
+    for cond in conjuncts(term.cond):
+        guard = as_guard(cond)
+        if guard is None or guard[0] != ZERO or not cond.free & outer:
+            continue
+        if any(node.children and node.free & own for _, node in guard[1].terms):
+            return True
+    return False
+
+
+def solved_for(guards: Sequence[Guard], axes: Sequence[Axis]) -> Position | None:
+    """Each output axis that an equation determines; None if none is."""
+    targets: dict[Axis, Linear] = {}
+    left = list(guards)
+    for axis in axes:
+        for guard in left:
+            kind, form = guard
+            rest = form.without(axis)
+            coef = form.coefficient(axis)
+            if kind == ZERO and abs(coef) == 1 and not rest.free & frozenset(axes):
+                targets[axis] = rest.scaled(-coef)
+                left.remove(guard)
+                break
+    put: dict[Expr, Expr] = {axis: expression(form) for axis, form in targets.items()}
+    kept = [(kind, linear(substitute(expression(form), put))) for kind, form in left]
+    for axis, target in targets.items():
+        last = linear(axis.extent) - Linear(1, ())
+        kept += [(ATLEAST, target), (ATLEAST, last - target)]
+    return Position(targets, tuple(kept)) if targets else None
+
+
+def _volume(axes: Sequence[Axis]) -> int:
+    return prod(constant(axis.extent) or EXAMPLE_SIZE for axis in axes)
+
+
+def _gathered(term: Expr, axes: Sequence[Axis]) -> int:
+    assert isinstance(term, Reduce)
+    return _volume((*axes, *term.axes))

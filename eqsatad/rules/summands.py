@@ -1,0 +1,254 @@
+"""Reductions and their domains: a term's conditions to guards, and back.
+
+The normal form of a summand: a reduction whose condition is a conjunction of guards and whose
+body holds no condition that could be one. `restrict` puts every reduction of a term on its
+smallest domain; it decides nothing itself, the rows do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from eqsatad.rules.domains import Domain, Domains
+from eqsatad.rules.indices import ATLEAST, ZERO, Guard, Indices
+from eqsatad.terms.coerce import const
+from eqsatad.terms.linear import Linear, expression, linear
+from eqsatad.terms.meaning import identity_of
+from eqsatad.terms.nodes import (
+    ARGMAX,
+    ARGMIN,
+    FALSE,
+    SUM,
+    TRUE,
+    Apply,
+    Axis,
+    Const,
+    Expr,
+    Reduce,
+    Select,
+)
+from eqsatad.terms.ops import ADD, AND, DIV, EQ, GE, GT, LE, LT, MUL, NE, NEG, NOT, OR, SUB
+from eqsatad.terms.walk import (
+    conjunction,
+    conjuncts,
+    fresh,
+    postorder,
+    rename,
+    substitute,
+    with_children,
+)
+
+OPPOSITE = {LT: GE, GE: LT, LE: GT, GT: LE, EQ: NE, NE: EQ}
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """A conjunction: guards on linear forms, and conditions of any other kind."""
+
+    guards: tuple[Guard, ...]
+    opaque: tuple[Expr, ...]
+
+    @staticmethod
+    def of(conds: Iterable[Expr]) -> Conditions:
+        """The conjunction of ``conds``, with negations moved inwards."""
+        guards: dict[Guard, None] = {}
+        opaque: dict[Expr, None] = {}
+        for cond in conds:
+            for part in conjuncts(positive(cond)):
+                if guard := as_guard(part):
+                    guards[guard] = None
+                else:
+                    opaque[part] = None
+        return Conditions(tuple(guards), tuple(opaque))
+
+
+def positive(cond: Expr) -> Expr:
+    """``cond`` with its negations moved into comparisons."""
+    if not (isinstance(cond, Apply) and cond.op is NOT):
+        return cond
+    (inner,) = cond.args
+    if isinstance(inner, Apply) and inner.op is NOT:
+        return positive(inner.args[0])
+    if isinstance(inner, Apply) and inner.op in OPPOSITE and inner.args[0].dtype == "index":
+        return Apply(OPPOSITE[inner.op], inner.args)
+    if isinstance(inner, Apply) and inner.op is OR:
+        return conjunction(positive(Apply(NOT, (part,))) for part in inner.args)
+    return cond
+
+
+def as_guard(cond: Expr) -> Guard | None:
+    """A comparison of index expressions as a guard; None for any other condition."""
+    if not isinstance(cond, Apply) or cond.args[0].dtype != "index":
+        return None
+    left, right = (linear(arg) for arg in cond.args) if cond.op in OPPOSITE else (None, None)
+    if left is None or right is None:
+        return None
+    one = Linear(1, ())
+    forms: dict[object, Guard] = {
+        EQ: (ZERO, left - right),
+        GE: (ATLEAST, left - right),
+        GT: (ATLEAST, left - right - one),
+        LE: (ATLEAST, right - left),
+        LT: (ATLEAST, right - left - one),
+    }
+    return forms.get(cond.op)
+
+
+def as_condition(guard: Guard) -> Expr:
+    """A guard as a condition of a term."""
+    kind, form = guard
+    return Apply(EQ if kind == ZERO else GE, (expression(form), Const(0, "index")))
+
+
+def is_zero(expr: Expr) -> bool:
+    """Whether ``expr`` is the literal 0."""
+    return isinstance(expr, Const) and expr.value == 0 and expr.dtype != "bool"
+
+
+def guarded(body: Expr) -> tuple[list[Expr], Expr]:
+    """The conditions under which a product is not 0, and the product without them."""
+    match body:
+        case Select(cond, then, other) if is_zero(other):
+            inner, value = guarded(then)
+            return [cond, *inner], value
+        case Apply(op, (left, right)) if op is MUL:
+            first, a = guarded(left)
+            second, b = guarded(right)
+            return [*first, *second], with_children(body, (a, b))
+        case Apply(op, (left, right)) if op is DIV:
+            first, a = guarded(left)
+            return first, with_children(body, (a, right))
+        case Apply(op, (inner,)) if op is NEG:
+            found, value = guarded(inner)
+            return found, with_children(body, (value,))
+        case Reduce(combiner, axes, cond, inner) if combiner is SUM:
+            own = frozenset(axes)
+            outer = [part for part in conjuncts(cond) if not part.free & own]
+            rest = conjunction(part for part in conjuncts(cond) if part.free & own)
+            return outer, with_children(body, (rest, inner))
+    return [], body
+
+
+def summands(body: Expr) -> Iterator[Expr]:
+    """The terms that ``body`` adds up, differences and negations distributed."""
+    match body:
+        case Apply(op, (left, right)) if op is ADD:
+            yield from summands(left)
+            yield from summands(right)
+        case Apply(op, (left, right)) if op is SUB:
+            yield from summands(left)
+            yield from (Apply(NEG, (part,)) for part in summands(right))
+        case Apply(op, (inner,)) if op is NEG:
+            yield from (Apply(NEG, (part,)) for part in summands(inner))
+        case _:
+            yield body
+
+
+class Restriction:
+    """Puts the reductions of terms on their smallest domains."""
+
+    def __init__(self, indices: Indices, domains: Domains, taken: set[str]) -> None:
+        self._indices = indices
+        self._domains = domains
+        self._taken = taken
+
+    def term(self, root: Expr) -> Expr:
+        """``root`` with every reduction restricted and every decided condition gone."""
+        results: dict[Expr, Expr] = {}
+        for node in postorder(root):
+            over = with_children(node, tuple(results[child] for child in node.children))
+            if isinstance(over, Reduce) and over.combiner not in (ARGMAX, ARGMIN):
+                results[node] = self.reduction(over)
+            elif isinstance(over, Select):
+                results[node] = self.selection(over)
+            else:
+                results[node] = over
+        (result,) = self._indices.simplify([results[root]])
+        return result
+
+    def selection(self, node: Select) -> Expr:
+        """A select whose condition ranges decide, or its guards simplified."""
+        found = self._settled(Conditions.of([node.cond]))
+        if found is None:
+            return node.other
+        cond = conjunction((*map(as_condition, found.guards), *found.opaque))
+        return node.then if cond is TRUE else Select(cond, node.then, node.other)
+
+    def reduction(self, node: Reduce) -> Expr:
+        """A reduction on its smallest domain; a sum of guarded terms is split first."""
+        if node.combiner is not SUM:
+            return self._restricted(node, list(conjuncts(node.cond)), node.body)
+        parts = list(summands(node.body))
+        if len(parts) > 1 and any(guarded(part)[0] for part in parts):
+            pieces = [self._sum(node, part) for part in parts]
+            return added(pieces)
+        return self._sum(node, node.body)
+
+    def _sum(self, node: Reduce, body: Expr) -> Expr:
+        conds, value = guarded(body)
+        axes = node.axes
+        if isinstance(value, Reduce) and value.combiner is SUM:
+            inner = self._apart(value)
+            return self.reduction(
+                Reduce(
+                    SUM,
+                    (*axes, *inner.axes),
+                    conjunction((*conjuncts(node.cond), *conds, *conjuncts(inner.cond))),
+                    inner.body,
+                )
+            )
+        return self._restricted(node, [*conjuncts(node.cond), *conds], value)
+
+    def _apart(self, node: Reduce) -> Reduce:
+        """``node`` with axes of its own names."""
+        clashing = [axis for axis in node.axes if axis.name in self._taken]
+        renamed = {axis: fresh(axis, self._taken) for axis in clashing}
+        self._taken.update(axis.name for axis in node.axes)
+        return rename(node, renamed)
+
+    def _restricted(self, node: Reduce, conds: list[Expr], body: Expr) -> Expr:
+        found = Conditions.of(conds)
+        if any(cond is FALSE for cond in found.opaque):
+            return identity(node)
+        domain = self._domains.solve(Domain(node.axes, found.guards), self._taken)
+        if domain is None:
+            return identity(node)
+        return rebuilt(node, domain, found.opaque, body)
+
+    def _settled(self, conditions: Conditions) -> Conditions | None:
+        guards = self._indices.guards(conditions.guards)
+        if guards is None or FALSE in conditions.opaque:
+            return None
+        return Conditions(tuple(guards), conditions.opaque)
+
+
+def rebuilt(node: Reduce, domain: Domain, opaque: Iterable[Expr], body: Expr) -> Expr:
+    """The reduction ``node`` over ``domain``."""
+    mapping = domain.substitution
+    conds = [
+        *map(as_condition, domain.guards),
+        *(substitute(cond, mapping) for cond in opaque),
+    ]
+    value = substitute(body, mapping)
+    cond = conjunction(conds)
+    if domain.axes:
+        return Reduce(node.combiner, domain.axes, cond, value)
+    return value if cond is TRUE else Select(cond, value, identity(node))
+
+
+def identity(node: Reduce) -> Expr:
+    """What ``node`` gives where no point satisfies its condition."""
+    if node.combiner.identity is not None:
+        return node.combiner.identity
+    return const(identity_of(node.combiner.name, node.dtype), node.dtype)
+
+
+def added(terms: Iterable[Expr]) -> Expr:
+    """The sum of ``terms``, without those that are 0."""
+    every = list(terms)
+    kept = [term for term in every if not is_zero(term)]
+    result = (kept or every)[0]
+    for term in kept[1:]:
+        result = Apply(ADD, (result, term))
+    return result

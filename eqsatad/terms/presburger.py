@@ -1,0 +1,172 @@
+"""isl as the decision procedure for conditions over indices: what it answers yes to is proved.
+
+Axis ranges and ``size >= 1`` are facts. What is not affine (a product of two unknowns, a read, a
+comparison of data) stands for itself as an unknown about which only its interval is known, so
+nothing wrong can be proved from it. No answer within the work limit counts as "not proved".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from threading import Lock
+
+import islpy as isl
+
+from eqsatad.terms.linear import linear
+from eqsatad.terms.nodes import TRUE, Apply, Axis, Cast, Const, Expr, Select, Size
+from eqsatad.terms.ops import (
+    ABS,
+    AND,
+    EQ,
+    FLOORDIV,
+    GE,
+    GT,
+    LE,
+    LT,
+    MAX,
+    MIN,
+    MOD,
+    NE,
+    NOT,
+    OR,
+    Op,
+)
+from eqsatad.terms.ranges import interval
+from eqsatad.terms.walk import conjuncts, postorder
+
+# Elementary operations of isl that one question may take (about 0.1 s), and the longest question.
+WORK_LIMIT = 200_000
+TEXT_LIMIT = 20_000
+
+COMPARISONS: dict[Op, str] = {LT: "<", LE: "<=", GT: ">", GE: ">=", EQ: "=", NE: "!="}
+
+# isl contexts must not be used by two threads at once.
+_context = isl.Context()
+_context.set_max_operations(0)
+_lock = Lock()
+
+
+def implied(cond: Expr, given: Iterable[Expr] = ()) -> bool:
+    """Whether ``cond`` is proved to hold wherever all of ``given`` hold."""
+    facts = tuple(dict.fromkeys(part for fact in given for part in conjuncts(fact)))
+    return all(part in facts or _refuted((*facts, Apply(NOT, (part,)))) for part in conjuncts(cond))
+
+
+def empty(conds: Iterable[Expr]) -> bool:
+    """Whether it is proved that ``conds`` never hold together."""
+    return _refuted(tuple(dict.fromkeys(part for cond in conds for part in conjuncts(cond))))
+
+
+def equivalent(a: Expr, b: Expr, given: Iterable[Expr] = ()) -> bool:
+    """Whether ``a`` and ``b`` are proved to hold at the same points of ``given``."""
+    facts = tuple(given)
+    return implied(a, (*facts, b)) and implied(b, (*facts, a))
+
+
+@lru_cache(maxsize=65536)
+def _refuted(conds: tuple[Expr, ...]) -> bool:
+    question = Question()
+    text = question.asked(conds)
+    if len(text) > TEXT_LIMIT:
+        return False
+    with _lock:
+        _context.reset_operations()
+        _context.set_max_operations(WORK_LIMIT)
+        try:
+            return bool(isl.Set.read_from_str(_context, text).is_empty())
+        except isl.Error:
+            return False
+        finally:
+            _context.set_max_operations(0)
+
+
+class Question:
+    """Conditions as the text of an isl set; every unknown is a dimension of it."""
+
+    def __init__(self) -> None:
+        self.names: dict[Expr, str] = {}
+        self.facts: list[str] = []
+        self.written: dict[Expr, str] = {TRUE: "true"}
+
+    def asked(self, conds: Iterable[Expr]) -> str:
+        """The set of all unknowns at which ``conds`` hold."""
+        parts = [self.write(cond) for cond in conds]
+        body = " and ".join([*dict.fromkeys(self.facts), *parts]) or "true"
+        return f"{{ [{', '.join(self.names.values())}] : {body} }}"
+
+    def write(self, root: Expr) -> str:
+        """``root``, a condition or an index expression, in isl's notation."""
+        for node in postorder(root):
+            if node not in self.written and node.dtype in ("bool", "index"):
+                boolean = node.dtype == "bool"
+                self.written[node] = self._cond(node) if boolean else self._sum(node)
+        return self.written[root]
+
+    def _unknown(self, node: Expr) -> str:
+        self.names[node] = name = f"v{len(self.names)}"
+        return name
+
+    def _cond(self, node: Expr) -> str:
+        match node:
+            case Const(value, _):
+                return "true" if value else "false"
+            case Apply(op, (a, b)) if op in COMPARISONS and a.dtype == "index":
+                return f"({self.written[a]} {COMPARISONS[op]} {self.written[b]})"
+            case Apply(op, (a, b)) if op in (EQ, NE) and a.dtype == "bool":
+                same = self._choice(self.written[a], self.written[b], f"not {self.written[b]}")
+                return same if op is EQ else f"(not {same})"
+            case Apply(op, (a, b)) if op in (AND, OR):
+                return f"({self.written[a]} {op.symbol} {self.written[b]})"
+            case Apply(op, (a,)) if op is NOT:
+                return f"(not {self.written[a]})"
+            case Select(cond, then, other):
+                return self._choice(*(self.written[part] for part in (cond, then, other)))
+        return f"({self._unknown(node)} = 1)"
+
+    @staticmethod
+    def _choice(cond: str, then: str, other: str) -> str:
+        return f"(({cond} and {then}) or ((not {cond}) and {other}))"
+
+    def _sum(self, node: Expr) -> str:
+        form = linear(node)
+        if not form.terms:
+            return f"({form.const})"
+        if form.const == 0 and form.terms == ((1, node),):
+            return self._atom(node)
+        terms = " + ".join(f"{coef}*{self.write(atom)}" for coef, atom in form.terms)
+        return f"({terms} + {form.const})"
+
+    def _atom(self, node: Expr) -> str:
+        match node:
+            case Apply(op, (a, b)) if op is FLOORDIV and isinstance(b, Const) and b.value > 0:
+                return f"floor({self.write(a)}/{b.value})"
+            case Apply(op, args) if op in (MIN, MAX):
+                return f"{op.name}({', '.join(map(self.write, args))})"
+            case Apply(op, (a,)) if op is ABS:
+                return f"max({self.write(a)}, -1*{self.write(a)})"
+        name = self._unknown(node)
+        self.written[node] = name
+        self._known(node, name)
+        return name
+
+    def _known(self, node: Expr, name: str) -> None:
+        """Adds what is known about an unknown."""
+        low, high = interval(node)
+        self.facts += [f"{name} >= {low}"] if low is not None else []
+        self.facts += [f"{name} <= {high}"] if high is not None else []
+        match node:
+            case Axis(_, extent):
+                self.facts.append(f"{name} < {self.write(extent)}")
+            case Size():
+                pass
+            case Apply(op, (a, b)) if op is MOD and (interval(b)[0] or 0) > 0:
+                self.facts.append(f"0 <= {name} < {self.write(b)}")
+            case Apply(op, (a, b)) if op is FLOORDIV and (interval(b)[0] or 0) > 0:
+                top = self.write(a)
+                self.facts.append(f"({top} < 0 or 0 <= {name} <= {top})")
+            case Select(cond, then, other):
+                chosen = [f"({name} = {self.write(part)})" for part in (then, other)]
+                self.facts.append(self._choice(self.write(cond), *chosen))
+            case Cast(arg, _) if arg.dtype == "bool":
+                self.facts.append(self._choice(self.write(arg), f"({name} = 1)", f"({name} = 0)"))

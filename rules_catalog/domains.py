@@ -1,0 +1,88 @@
+"""Domains: a summed axis that a guard determines is replaced by what determines it.
+
+Each row re-parametrises a domain exactly: the points of the old one that satisfy the guards are
+the values of ``value``, each met once. Substitution happens outside the e-graph, in one
+representative: pushed through a class it would carry equalities that held only in the old range.
+
+Left out on purpose
+    Solving an axis that also occurs inside the other term, as in ``k + k // 2 == x``: the
+    letter ``x`` never matches a term that mentions the axis.
+"""
+
+from eqsatad.rules.rule import (
+    b,
+    c,
+    extent,
+    g,
+    gcd,
+    high,
+    inverse,
+    k,
+    let,
+    m,
+    p,
+    q,
+    restrict,
+    s,
+    w,
+    x,
+    y,
+)
+
+DOMAINS = (
+    # [k + x == 0]: the axis is known.
+    restrict("solve-unit", (k + x).equal(0), axis=k, value=-x, rank=0),
+    # [(k + x) // m == y]: one block of m values.
+    restrict(
+        "solve-floor",
+        ((k + x) // m + y).equal(0),
+        axis=k,
+        value=-m * y - x + q,
+        fresh=(q, m),
+        leaves=(),
+        when=(m > 0,),
+        rank=1,
+    ),
+    # [c*k + x == 0]: the axis is known where x is a multiple of c.
+    restrict(
+        "solve-scaled",
+        (c * k + x).equal(0),
+        axis=k,
+        value=(-x) // c,
+        leaves=((x % c).equal(0),),
+        when=(c > 1,),
+        rank=2,
+    ),
+    # [(c*k + x) % s == 0]: every (s/g)-th value, from a start that x determines.
+    restrict(
+        "solve-congruence",
+        ((c * k + x) % s).equal(0),
+        axis=k,
+        value=b * q + (-p * (x // g)) % b,
+        fresh=(q, (extent(k) + b - 1) // b),
+        leaves=((x % g).equal(0),),
+        when=(s > 1, let(g, gcd(c, s)), let(b, s // g), let(p, inverse(c // g, b)), b > 1),
+        rank=3,
+    ),
+    # [(c*k + x) % m == y]: a congruence, and y is a digit.
+    restrict(
+        "solve-digit",
+        ((c * k + x) % m + y).equal(0),
+        axis=k,
+        value=k,
+        leaves=(((c * k + x + y) % m).equal(0), -y >= 0, m - 1 + y >= 0),
+        when=(m > 0,),
+        rank=4,
+    ),
+    # [x - c*k >= 0] and [c*k + y >= 0]: a window of bounded width.
+    restrict(
+        "solve-window",
+        x - c * k >= 0,
+        c * k + y >= 0,
+        axis=k,
+        value=x // c - q,
+        fresh=(q, w // c + 1),
+        when=(c > 0, let(w, high(x + y)), w >= 0, w // c + 1 < extent(k)),
+        rank=9,
+    ),
+)
