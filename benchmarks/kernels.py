@@ -69,7 +69,7 @@ class Timing:
 def our_call(problem: Problem, target: str) -> Call:
     """A call of our kernel on the problem's arrays."""
     kernel = problem.ours.build(target)
-    arrays = {tensor.name: problem.arrays[tensor.name] for tensor in kernel.inputs}
+    arrays = {name: problem.arrays[name] for name in kernel.inputs}
     return lambda: kernel(**arrays)
 
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
+from rich.progress import track
 from rich.table import Table
 
 import eqsatad as ea
@@ -31,6 +32,7 @@ DATA = Path(__file__).parent / "data" / "legacy_suite.json"
 COUNTS = ("iterations", "multiplications", "memory")
 BOUNDED = ("iterations", "multiplications")
 ENOUGH_AT_TARGET = 70
+WIDTH = 150
 STEP = 1e-5
 # A central difference at this step is good to about 1e-8 of the values that it subtracts.
 TOLERANCE = 1e-6
@@ -42,7 +44,10 @@ Arrays = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class Outcome:
-    """One row: its figures, the worst relative error of the gradient, and the time it took."""
+    """One row: its figures, the worst relative error of the gradient, and the time it took.
+
+    ``failure`` is the exception that ended the row, if one did.
+    """
 
     id: str
     recorded: Mapping[str, int] | None
@@ -51,22 +56,26 @@ class Outcome:
     error: float
     seconds: float
     simplification_seconds: float
+    failure: str = ""
 
     @property
     def right(self) -> bool:
         """Whether the gradient agrees with finite differences."""
-        return self.error <= TOLERANCE
+        return not self.failure and self.error <= TOLERANCE
 
     @property
     def bounded(self) -> bool:
         """Whether no bounded count is above both the record and the target."""
         record = self.recorded or self.target
-        return all(self.measured[name] <= max(record[name], self.target[name]) for name in BOUNDED)
+        return not self.failure and all(
+            self.measured[name] <= max(record[name], self.target[name]) for name in BOUNDED
+        )
 
     @property
     def at_target(self) -> bool:
         """Whether multiplications are no more than the target's."""
-        return self.measured["multiplications"] <= self.target["multiplications"]
+        most = self.target["multiplications"]
+        return not self.failure and self.measured["multiplications"] <= most
 
 
 def rows() -> list[dict[str, Any]]:
@@ -96,7 +105,7 @@ def gradient_error(case: Case, gradients: Any, seed: int = 0) -> float:
     head = rng.uniform(*UNIT, extents(case.output.shape, case.sizes))
     kernel = gradients.build(target="reference")
     known = {**arrays, gradients.head.name: head}
-    found = kernel(**{tensor.name: known[tensor.name] for tensor in kernel.inputs})
+    found = kernel(**{name: known[name] for name in kernel.inputs})
     errors = [_directional_error(case, arrays, head, found, rng) for _ in range(2)]
     return float(max(errors))
 
@@ -142,6 +151,15 @@ def measure(row: Mapping[str, Any]) -> Outcome:
     )
 
 
+def outcome(row: Mapping[str, Any]) -> Outcome:
+    """The outcome of one row, whatever happens in it."""
+    try:
+        return measure(row)
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        return Outcome(row["id"], row["recorded"], row["target"], {}, np.inf, 0, 0, reason)
+
+
 def table(outcomes: Iterable[Outcome]) -> Table:
     """The outcomes as printed: recorded, target and measured figures of each row."""
     result = Table("row", title="legacy suite: recorded / target / measured")
@@ -166,10 +184,12 @@ def table(outcomes: Iterable[Outcome]) -> Table:
 
 
 def _figure(side: Mapping[str, int] | None, name: str) -> str:
-    return "-" if side is None else f"{side[name]:,}"
+    return f"{side[name]:,}" if side else "-"
 
 
 def _verdict(outcome: Outcome) -> str:
+    if outcome.failure:
+        return "[red]failed[/]"
     if not outcome.right:
         return "[red]wrong[/]"
     if not outcome.bounded:
@@ -185,6 +205,17 @@ def passed(outcomes: list[Outcome]) -> bool:
     return fine and len(outcomes) - reached <= missed_allowed
 
 
+def show(outcomes: list[Outcome]) -> None:
+    """Prints the table, what failed, and how many rows are at the target."""
+    console = Console(width=max(WIDTH, Console().width))
+    console.print(table(outcomes))
+    for row in outcomes:
+        if row.failure:
+            console.print(f"{row.id}: {row.failure}", markup=False)
+    reached = sum(row.at_target for row in outcomes)
+    console.print(f"{reached} of {len(outcomes)} rows at the target's multiplications")
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Runs the suite and returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -194,14 +225,12 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = [row for row in rows() if options.only is None or row["id"] in options.only]
     if not chosen:
         parser.error(f"no such row; there are {', '.join(CASES)}")
-    outcomes = [measure(row) for row in chosen]
+    progress = Console(stderr=True)
+    outcomes = [outcome(row) for row in track(chosen, "legacy suite", console=progress)]
     if options.json:
         print(json.dumps([asdict(outcome) for outcome in outcomes], indent=1))
     else:
-        console = Console()
-        console.print(table(outcomes))
-        reached = sum(outcome.at_target for outcome in outcomes)
-        console.print(f"{reached} of {len(outcomes)} rows at the target's multiplications")
+        show(outcomes)
     return 0 if passed(outcomes) else 1
 
 

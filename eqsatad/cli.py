@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -143,13 +143,14 @@ def grad(
     Example: eqsatad grad "y\\[i] = sum(a\\[i,k]*x\\[k])" --shape a=64x64 --shape x=64
     --wrt a,x --show loops,report
     """
-    import eqsatad as ea
+    from eqsatad.pipeline import differentiate
+    from eqsatad.terms.text import op
 
     parts = _choices(show, VIEWS, "--show")
-    output = ea.op(program, **_shapes(shape))
+    output = op(program, **_shapes(shape))
     inputs = _inputs(output, wrt)
     with _progress("differentiating and simplifying"):
-        gradients = ea.differentiate(output, inputs, cost=cost or _model(target))
+        gradients = differentiate(output, inputs, cost=cost or _model(target))
     request = Request(output, inputs, gradients, target, _sizes(size))
     with _progress("counting and compiling"):
         views = {part: VIEWS[part](request) for part in parts}
@@ -193,9 +194,9 @@ def _view_loops(request: Request) -> View:
 
 
 def _naive(request: Request) -> Gradients:
-    import eqsatad as ea
+    from eqsatad.pipeline import differentiate
 
-    return ea.differentiate(request.output, request.inputs, simplify=False)
+    return differentiate(request.output, request.inputs, simplify=False)
 
 
 def _view_naive(request: Request) -> View:
@@ -220,7 +221,7 @@ def _view_compare(request: Request) -> View:
 
     naive = _naive(request).report(sizes=request.sizes)
     simplified = request.gradients.report(sizes=request.sizes)
-    both = side_by_side(naive, simplified)
+    both = side_by_side(replace(naive, name="as derived"), replace(simplified, name="simplified"))
     return View(both.to_dict(), both)
 
 
@@ -282,13 +283,14 @@ def compare(
 
 
 def _report(item: str, shape: list[str] | None, size: list[str] | None) -> CostReport:
-    import eqsatad as ea
     from eqsatad.extract.report import CostReport
+    from eqsatad.pipeline import build, report
+    from eqsatad.terms.text import op
 
     if item.endswith(".json"):
         return CostReport.from_json(_read(Path(item)))
     shapes = {n: s for n, s in _shapes(shape).items() if re.search(rf"\b{n}\b", item)}
-    return ea.report(ea.op(item, **shapes), sizes=_sizes(size), name=item)
+    return report(build([op(item, **shapes)], target="reference").loops, _sizes(size), name=item)
 
 
 @rules_app.command("list")

@@ -19,9 +19,10 @@ from eqsatad.extract.optimise import Optimised, optimise
 from eqsatad.extract.report import CostReport, cost_report
 from eqsatad.grad import Adjoints, reverse
 from eqsatad.grad.custom import Manual, Override
-from eqsatad.loops.interpret import count
+from eqsatad.loops.interpret import Execution, count
 from eqsatad.loops.lower import lower
 from eqsatad.loops.nest import LoopProgram
+from eqsatad.loops.samples import samples
 from eqsatad.rules.algebra import Limits
 from eqsatad.rules.catalog import Catalog, load
 from eqsatad.rules.engine import Engine, inline, inline_copies, is_copy, retarget
@@ -160,26 +161,45 @@ class Gradients(Sequence[Tensor]):
 
     def report(self, sizes: Mapping[str, int] | None = None) -> CostReport:
         """Exact counts of one call, at ``sizes`` for symbolic extents."""
-        loops = self.loops()
-        execution = count(loops, sizes)
         notes = [
             f"{self.output.name} does not depend on {tensor.name}: its gradient is zero"
             for tensor in self.independent
         ]
-        return cost_report(
-            f"gradient of {self.output.name}",
-            execution.counts,
-            [nest.stage for nest in loops.nests],
-            outputs=loops.outputs,
-            sizes=sizes,
-            notes=notes,
-        )
+        return report(self.loops(), sizes, name=f"gradient of {self.output.name}", notes=notes)
 
     def build(
         self, target: str = "cpu", *, threads: int | None = None, exact: bool = False
     ) -> Kernel:
         """A kernel that computes the gradients; call it with arrays by name or position."""
         return backends.build(self.loops(), target, threads=threads, exact=exact)
+
+
+def report(
+    loops: LoopProgram,
+    sizes: Mapping[str, int] | None = None,
+    *,
+    name: str = "program",
+    notes: Sequence[str] = (),
+) -> CostReport:
+    """Exact counts of one run of ``loops``, at ``sizes`` for symbolic extents."""
+    execution, more = counted(loops, sizes or {})
+    return cost_report(
+        name,
+        execution.counts,
+        [nest.stage for nest in loops.nests],
+        outputs=loops.outputs,
+        sizes=sizes,
+        notes=[*more, *notes],
+    )
+
+
+def counted(loops: LoopProgram, sizes: Mapping[str, int]) -> tuple[Execution, list[str]]:
+    """The counts of ``loops``; on example arrays, with a note, where they depend on data."""
+    try:
+        return count(loops, sizes), []
+    except ArgumentError:
+        arrays = samples(loops.inputs, [nest.stage for nest in loops.nests], sizes)
+        return count(loops, sizes, arrays), ["counts depend on data: taken on random arrays"]
 
 
 def differentiate(

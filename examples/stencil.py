@@ -34,7 +34,7 @@ misfit = ea.compute(
     "misfit",
 )
 value = ea.build([misfit])
-slope = ea.differentiate(misfit, [start]).build()
+slope = ea.differentiate(misfit, [start], head="identity").build()
 
 truth = np.zeros((SIZE, SIZE))
 truth[6:9, 5:9] = truth[15:18, 14:17] = 1.0

@@ -18,7 +18,7 @@ loss = library.mean(library.cross_entropy(scores, labels), name="loss")
 weights = (w1, b1, w2, b2)
 
 value = ea.build([loss])
-slopes = ea.differentiate(loss, list(weights)).build()
+slopes = ea.differentiate(loss, list(weights), head="identity").build()
 
 rng = np.random.default_rng(0)
 points = rng.uniform(-1, 1, (POINTS, 2)).astype(np.float32)

@@ -10,10 +10,7 @@ from hypothesis import strategies as st
 from eqsatad.terms import builders as ea
 from eqsatad.terms.nodes import Axis, Const, Expr, Tensor
 
-I, J, K = (
-    Axis(name, Const(extent, "index")) for name, extent in (("i", 3), ("j", 4), ("k", 5))
-)
-AXES = (I, J, K)
+AXES = tuple(Axis(name, Const(extent, "index")) for name, extent in (("i", 3), ("j", 4), ("k", 5)))
 
 
 @cache

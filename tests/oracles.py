@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import eqsatad as ea
+from eqsatad.backends.kernel import Kernel
+from eqsatad.pipeline import Gradients, build, differentiate
 from eqsatad.terms.evaluate import evaluate
 from eqsatad.terms.nodes import Tensor
 from tests.programs import SIZES, Program, number
@@ -31,9 +32,9 @@ class Kink(Exception):
     """The differences to the left and to the right do not agree, so neither is a derivative."""
 
 
-def gradients(program: Program, *, simplify: bool = True) -> ea.Gradients:
+def gradients(program: Program, *, simplify: bool = True) -> Gradients:
     """The gradients of the program with respect to its float inputs."""
-    return ea.differentiate(program.output, program.floats, simplify=simplify, allow_zero=True)
+    return differentiate(program.output, program.floats, simplify=simplify, allow_zero=True)
 
 
 def with_head(program: Program, head: Tensor) -> Arrays:
@@ -47,7 +48,7 @@ def check_forward(program: Program, target: str) -> None:
     """The kernel of the program gives what the evaluator gives."""
     arrays = program.arrays()
     expected = evaluate([program.output], arrays, SIZES)
-    kernel = ea.build([program.output], target=target)
+    kernel = build([program.output], target=target)
     agree(run(kernel, arrays), expected, program, f"value on {target}")
 
 
@@ -96,13 +97,13 @@ def check_simplified(program: Program, targets: Sequence[str] = ()) -> None:
         agree(found, expected, program, f"simplified gradient on {target}")
 
 
-def run(kernel: ea.Kernel, arrays: Arrays) -> list[Array]:
+def run(kernel: Kernel, arrays: Arrays) -> list[Array]:
     """What ``kernel`` gives for those of ``arrays`` that it reads."""
     given = {name: arrays[name] for name in kernel.inputs if name in arrays}
     return list(kernel(**given, **kernel_sizes(kernel)))
 
 
-def kernel_sizes(kernel: ea.Kernel) -> dict[str, int]:
+def kernel_sizes(kernel: Kernel) -> dict[str, int]:
     """The sizes that no input of ``kernel`` tells."""
     told = {extent for tensor in kernel.loops.inputs for extent in tensor.shape}
     return {size.name: SIZES[size.name] for size in kernel.loops.sizes if size not in told}

@@ -24,7 +24,6 @@ from eqsatad.rules.value_rule import (
     lacks,
     rewrite,
     sum_over,
-    total,
     x,
     y,
     z,
@@ -89,9 +88,7 @@ def same_values(before: Stage, after: Sequence[Stage], seed: int = 0) -> None:
     """Asserts that both programs compute the same array; sums may be reordered."""
     rng = np.random.default_rng(seed)
     tensors = {
-        read.tensor.name: read.tensor
-        for read in postorder(before.body)
-        if hasattr(read, "tensor")
+        read.tensor.name: read.tensor for read in postorder(before.body) if hasattr(read, "tensor")
     }
     arrays = {
         name: rng.normal(size=[size.value for size in tensor.shape])

@@ -37,7 +37,7 @@ def test_gradients_agree_with_numpy(case: Convolution) -> None:
     gradients = ea.differentiate(output, [x, w], cost="count")
     kernel = gradients.build(target="reference")
     known = {**arrays, gradients.head.name: head}
-    found = kernel(**{tensor.name: known[tensor.name] for tensor in kernel.inputs})
+    found = kernel(**{name: known[name] for name in kernel.inputs})
     for ours, expected in zip(found, numpy(case, head, **arrays), strict=True):
         np.testing.assert_allclose(ours, expected, rtol=1e-11, atol=1e-11)
 

@@ -1,16 +1,13 @@
 """The CPU backend: every operation on every dtype, tiles, threads, the cache of objects."""
 
 import math
-import threading
-import warnings
 
 import numpy as np
 import pytest
 
 from eqsatad.backends import build, cache
 from eqsatad.backends.kernel import from_bits, to_bits
-from eqsatad.errors import ArgumentError, CacheWarning
-from eqsatad.loops.nest import Accumulate, Assign, For, If, LoopProgram, Nest, Store
+from eqsatad.loops.nest import For, LoopProgram, Nest, Store
 from eqsatad.terms import ops
 from eqsatad.terms.nodes import (
     Apply,
@@ -19,10 +16,8 @@ from eqsatad.terms.nodes import (
     Const,
     Placeholder,
     Read,
-    Select,
     Size,
     Stage,
-    Var,
 )
 
 NAN, INF = math.nan, math.inf
@@ -265,7 +260,9 @@ CASTS = ["float64", "float32", "float16", "bfloat16", "int64", "int32", "bool"]
 @pytest.mark.parametrize("source", CASTS)
 def test_cast(source, target):
     stored = {"bfloat16": "float32"}
-    values = np.array([0, 1, 0, 1] if source == "bool" else [0, 1, 3, 100], stored.get(source, source))
+    values = np.array(
+        [0, 1, 0, 1] if source == "bool" else [0, 1, 3, 100], stored.get(source, source)
+    )
     got = run(lambda a: Cast(a, target), values, dtypes=[source])
     assert np.array_equal(got, values.astype(stored.get(target, target)))
 

@@ -158,11 +158,7 @@ def points(axes, point):
     if not axes:
         return [point]
     first, *rest = axes
-    return [
-        full
-        for n in range(extent(first))
-        for full in points(rest, {**point, first: n})
-    ]
+    return [full for n in range(extent(first)) for full in points(rest, {**point, first: n})]
 
 
 def extent(axis):
@@ -189,11 +185,7 @@ def plain(expr: Expr, point, arrays):
         case Cast(arg, dtype):
             return float(of(arg)) if dtype in FLOATS else int(of(arg))
         case Reduce(combiner, axes, cond, body):
-            found = [
-                plain(body, p, arrays)
-                for p in points(axes, point)
-                if plain(cond, p, arrays)
-            ]
+            found = [plain(body, p, arrays) for p in points(axes, point) if plain(cond, p, arrays)]
             return {"sum": math.fsum, "max": lambda v: max(v, default=-math.inf)}[combiner.name](
                 found
             )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-FOLDER = Path(__file__).parent.parent / "examples"
+ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / "examples"
 SAID = {
     "custom_operator.py": "agrees with finite differences",
     "stencil.py": "misfit fell",
@@ -23,8 +25,13 @@ def test_every_example_is_listed() -> None:
 
 @pytest.mark.parametrize("name", SAID)
 def test_example_runs(name: str) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [sys.executable, str(FOLDER / name)], capture_output=True, text=True, timeout=120
+        [sys.executable, str(FOLDER / name)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=environment,
     )
     assert done.returncode == 0, done.stderr
     assert SAID[name] in done.stdout

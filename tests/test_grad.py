@@ -236,14 +236,6 @@ def triangular_outer():
     )
 
 
-def masked_logarithm():
-    """Logarithms that are NaN where the guard of an outer axis keeps them out."""
-    k = axis(4)
-    return ea.compute(
-        (4,), lambda i: ea.sum(ea.log(X[k] * W[k]) * A[i, k] * B[i, k], k, where=k >= i + 2)
-    )
-
-
 def reduction_condition_with_work():
     k = axis(4)
     return ea.compute(
@@ -317,10 +309,30 @@ def test_adjoints_agree_with_differences(name):
     agrees(output, inputs)
 
 
-def test_masked_points_do_not_leak():
-    """The product X*W is negative, and its logarithm NaN, only at points that are masked."""
-    given = {"X": np.array([-1.0, -2.0, 0.5, 0.7, 1.0, 1.0]), "W": np.full(6, 0.9)}
-    agrees(masked_logarithm(), [X, W, A, B], given)
+def masked(body):
+    """``body(k)``, in the scope of i and k, only where k is far enough from i."""
+    return ea.compute(
+        (4,), lambda i: ea.sum(body(K) * A[i, K] * B[i, K], K, where=i + 2 <= K), "masked"
+    )
+
+
+def test_infinite_slope_at_masked_points_does_not_leak():
+    """No i takes the elements 0 and 1, where the logarithms have an infinite slope."""
+    given = {"X": np.array([0.0, 0.0, 0.5, 0.7, 1.0, 1.0]), "W": np.full(6, 0.9)}
+    output = masked(lambda k: ea.log(X[k]) + ea.log(W[k]))
+    found = reverse(output, [X, W])
+    grads = evaluate(found.results, values([output, *found.results], 0, given))
+    assert all(np.isfinite(grad).all() for grad in grads)
+    assert grads[0][2:4].all()
+
+
+def test_read_that_is_in_range_where_not_masked():
+    agrees(masked(lambda k: X[k - 2] + W[k - 2]), [X, W, A, B])
+
+
+def test_adjoint_under_a_mask_is_shared_when_nothing_can_leak():
+    (stage,) = made_for(masked(lambda k: X[k] + W[k]), [X, W])
+    assert extents(stage) == (4,)
 
 
 REDUCED = {
@@ -415,6 +427,13 @@ def test_side_that_is_not_chosen_does_not_leak():
         assert grads[1] == pytest.approx(np.where(x > 0, np.log(x), 1.0))
 
 
+def test_other_side_of_a_comparison_holds_for_nan():
+    output = ea.compute((6,), lambda i: ea.select(X[i] < 1.0, W[i], V[i]))
+    found = reverse(output, [W, V])
+    grads = evaluate(found.results, {"X": np.full(6, np.nan), "head": np.ones(6)})
+    assert [grad.tolist() for grad in grads] == [[0.0] * 6, [1.0] * 6]
+
+
 # Data-dependent positions.
 
 
@@ -475,6 +494,12 @@ def test_integers_that_the_input_is_not_behind_are_no_error():
     idx = tensor("idx", 4, dtype="int64")
     output = ea.compute((4,), lambda i: ea.cast(idx[i], "float64") * X[i])
     agrees(output, [X], {"idx": np.arange(4)})
+
+
+def test_integers_chosen_by_a_condition_on_the_input_are_no_error():
+    side = ea.compute((6,), lambda i: ea.select(X[i] > 0.0, ea.const(1, "int64"), 2), "side")
+    output = ea.compute((6,), lambda i: ea.cast(side[i], "float64") * X[i])
+    agrees(output, [X])
 
 
 def test_condition_on_the_input_is_zero_without_asking():

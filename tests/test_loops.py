@@ -83,7 +83,8 @@ def test_input_gradient_of_a_strided_convolution_has_one_product_per_tap(
         head = h[f, rows // stride - t, columns // stride - s]
         return ea.sum(
             head * w[f, rows % stride + stride * t, columns % stride + stride * s],
-            axis=(f, t, s), where=where,
+            axis=(f, t, s),
+            where=where,
         )
 
     dx = ea.compute((extent, extent), at, "dx")
@@ -124,12 +125,18 @@ def copies() -> list[tuple[str, Stage, Arrays]]:
         "upsample-shifted": ea.compute((15,), lambda j: flat[(j + 2) // 3]),
         "concat": ea.compute((4, 7), lambda i, j: ea.select(j < 4, x[i, 0, j], y[i, j - 4])),
         "slice": ea.compute((20,), lambda j: flat[3 * j]),
-        "slice-adjoint": ea.compute((60,), lambda j: ea.select((j % 3).equal(0), flat[j // 3], 0.0)),
+        "slice-adjoint": ea.compute(
+            (60,), lambda j: ea.select((j % 3).equal(0), flat[j // 3], 0.0)
+        ),
         "diagonal": ea.compute((3, 3), lambda i, j: ea.select(i.equal(j), y[i, j], 0.0)),
         "triangle": ea.compute((3, 3), lambda i, j: ea.select(i <= j, y[i, j], 0.0)),
-        "band": ea.compute((9, 9), lambda i, j: ea.select((i - j <= 1) & (j - i <= 2), flat[i + j], 0.0)),
+        "band": ea.compute(
+            (9, 9), lambda i, j: ea.select((i - j <= 1) & (j - i <= 2), flat[i + j], 0.0)
+        ),
         "pad": ea.compute((70,), lambda j: ea.select((j >= 5) & (j < 65), flat[j - 5], 0.0)),
-        "reflect": ea.compute((66,), lambda j: flat[ea.select(j < 3, 3 - j, ea.select(j < 63, j - 3, 121 - j))]),
+        "reflect": ea.compute(
+            (66,), lambda j: flat[ea.select(j < 3, 3 - j, ea.select(j < 63, j - 3, 121 - j))]
+        ),
         "shuffle": ea.compute((60,), lambda j: flat[j % 4 * 15 + j // 4]),
         "resize": ea.compute((12,), lambda j: flat[j * 7 // 12]),
     }
@@ -340,8 +347,10 @@ def test_nested_reductions() -> None:
     k, m = ea.reduce_axis((0, 6), "k"), ea.reduce_axis((0, 6), "m")
     y = ea.compute(
         (4,),
-        lambda i: ea.sum(a[i, k] * ea.max(a[i, m], axis=m, where=m <= k), axis=k)
-        / ea.sum(ea.exp(a[i, m]), axis=m),
+        lambda i: (
+            ea.sum(a[i, k] * ea.max(a[i, m], axis=m, where=m <= k), axis=k)
+            / ea.sum(ea.exp(a[i, m]), axis=m)
+        ),
         "y",
     )
     counts = checked([y], {"a": array(4, 6)})
@@ -364,8 +373,8 @@ def test_values_of_every_dtype() -> None:
     for dtype in ("float64", "float32", "float16", "bfloat16", "int64", "int32"):
         x = ea.placeholder((6,), "x", dtype)
         k = ea.reduce_axis((0, 6), "k")
-        y = ea.compute((6,), lambda i, x=x: x[i] * x[5 - i] - ea.sum(x[k], axis=k), "y")
-        z = ea.compute((), lambda x=x: ea.any(x[k] > x[0], axis=k), "z")
+        y = ea.compute((6,), lambda i, x=x, k=k: x[i] * x[5 - i] - ea.sum(x[k], axis=k), "y")
+        z = ea.compute((), lambda x=x, k=k: ea.any(x[k] > x[0], axis=k), "z")
         checked([y, z], {"x": np.array([1, 2, -3, 4, -5, 6], np.float32)})
 
 
@@ -376,9 +385,7 @@ def test_symbolic_sizes_give_the_same_values() -> None:
     stages = [
         ea.compute((n, m), lambda i, j: ea.select(i < 3, x[i, j // 2], x[i, j]), "a"),
         ea.compute((2 * n,), lambda j: x[j // 2, 0], "b"),
-        ea.compute((n,), lambda j: x[j // 2, 0] + x[(j + 1) // 2, 0] * 0.0, "c")
-        if False
-        else ea.compute((n,), lambda j: x[j // 2, 0], "c"),
+        ea.compute((n,), lambda j: x[j // 2, 0], "c"),
         ea.compute((n, m), lambda i, j: ea.select(j >= m - 2, 0.0, x[i, m - 1 - j]), "d"),
         ea.compute((n,), lambda i: ea.sum(x[i, k], axis=k, where=k + i >= 2), "e"),
         ea.compute((n, m), lambda i, j: ea.select(i <= j, x[i, j], 0.0), "f"),
@@ -520,8 +527,12 @@ def conditions(draw: st.DrawFn, axes: Sequence[Expr]) -> Expr:
     left, right = draw(indices(axes)), draw(INDEX)
     kind = draw(st.integers(0, 5))
     cond = (
-        left >= right, left < right, left.equal(right), left.differs(right),
-        X[left % 7] > 0.0, (left >= right) | (left < right - 3),
+        left >= right,
+        left < right,
+        left.equal(right),
+        left.differs(right),
+        X[left % 7] > 0.0,
+        (left >= right) | (left < right - 3),
     )[kind]
     if draw(st.integers(0, 3)) == 0:
         cond = cond & draw(conditions(axes))
@@ -577,7 +588,7 @@ def test_random_stages_have_the_values_of_the_evaluator(data: st.DataObject) -> 
     assert execution.total.iterations >= expected.size
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.data())
 def test_random_sums_hold_for_every_size(data: st.DataObject) -> None:
     n = ea.size("n")

@@ -172,6 +172,13 @@ def test_text_has_stages_total_and_only_columns_with_something_in_them(report):
     assert "index divisions" not in report.render()
 
 
+def test_table_has_seconds_only_when_they_were_measured(report):
+    assert "seconds" not in [str(column.header) for column in report.table().columns]
+    timed = cost_report("timed", dict(report.stages), seconds=0.25)
+    assert str(timed.table().columns[-1].header) == "seconds"
+    assert list(timed.table().columns[-1].cells) == ["", "", "0.25"]
+
+
 def test_estimates_are_labelled_in_the_text():
     stage = row_maxima(4)
     text = cost_report("r", {"y": Counted(memory=5)}, [stage]).table().columns

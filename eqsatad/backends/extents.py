@@ -9,7 +9,24 @@ from eqsatad.loops.nest import LoopProgram
 from eqsatad.terms.linear import linear
 from eqsatad.terms.nodes import Apply, Const, Expr, Select, Size
 from eqsatad.terms.ops import (
-    ADD, AND, EQ, FLOORDIV, GE, GT, LE, LT, MAX, MIN, MOD, MUL, NE, NEG, NOT, OR, SUB, Op,
+    ADD,
+    AND,
+    EQ,
+    FLOORDIV,
+    GE,
+    GT,
+    LE,
+    LT,
+    MAX,
+    MIN,
+    MOD,
+    MUL,
+    NE,
+    NEG,
+    NOT,
+    OR,
+    SUB,
+    Op,
 )
 from eqsatad.terms.walk import fold
 
@@ -78,19 +95,19 @@ def deduce(
 
 def _solve(extent: Expr, found: int, sizes: Mapping[str, int]) -> tuple[str, int] | None:
     """The one size that ``extent == found`` determines, if it is the only unknown."""
-    rest, unknown = found, []
     form = linear(extent)
-    rest -= form.const
+    rest = found - form.const
+    unknown: list[tuple[int, Expr]] = []
     for coef, atom in form.terms:
         if isinstance(atom, Size) and atom.name in sizes:
             rest -= coef * sizes[atom.name]
         else:
             unknown.append((coef, atom))
-    if len(unknown) != 1 or not isinstance(unknown[0][1], Size):
-        return None
-    coef, size = unknown[0]
-    # A remainder means that the array does not fit; comparing the shapes reports it.
-    return size.name, max(1, rest // coef)
+    match unknown:
+        case [(coef, Size(name))]:
+            # A remainder means that the array does not fit; comparing the shapes reports it.
+            return name, rest // coef
+    return None
 
 
 def _check(program: LoopProgram, sizes: Mapping[str, int]) -> None:

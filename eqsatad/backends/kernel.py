@@ -96,9 +96,7 @@ class Kernel:
         given = ", ".join((*self.inputs, *self.sizes))
         return f"<Kernel {self.target}: {given} -> {', '.join(self.outputs)}>"
 
-    def __call__(
-        self, *arrays: object, out: object = None, **named: object
-    ) -> list[Array]:
+    def __call__(self, *arrays: object, out: object = None, **named: object) -> list[Array]:
         """The outputs at ``arrays``, in order; written into ``out`` when it is given."""
         given, sizes = self._bind(arrays, named)
         raw = [_array(slot, argument) for slot, argument in zip(self._takes, given, strict=True)]
@@ -174,11 +172,14 @@ class Kernel:
             raise ArgumentError(
                 f"out has {len(given)} arrays, expected {len(shapes)} ({', '.join(self.outputs)})"
             )
-        for place, (slot, shape) in enumerate(zip(self._gives, shapes, strict=True)):
-            given[place] = _destination(slot, given[place], shape)
-            others = [*zip(self.inputs, inputs, strict=True), *zip(self.outputs, given[:place])]
-            _check_apart(slot, given[place], others)
-        return given
+        taken = list(zip(self.inputs, inputs, strict=True))
+        results = []
+        for slot, argument, shape in zip(self._gives, given, shapes, strict=True):
+            result = _destination(slot, argument, shape)
+            _check_apart(slot, result, taken)
+            taken.append((f"out for {slot.name}", result))
+            results.append(result)
+        return results
 
     def _write_back(self, slot: Slot, result: Array, store: Array) -> None:
         if result.dtype == store.dtype:
@@ -269,7 +270,8 @@ def _check_apart(slot: Slot, given: Array, others: Sequence[tuple[str, Array]]) 
 
 def _overlap(a: Array, b: Array) -> bool:
     try:
-        return np.shares_memory(a, b, max_work=100_000)
+        # The search for a common address is exponential at worst, so it gets a limit.
+        return np.shares_memory(a, b, max_work=100_000)  # type: ignore[arg-type]  # any int is
     except np.exceptions.TooHardError:
         return True
 

@@ -45,10 +45,11 @@ class Choice:
     cost: float
 
 
-def extract(graph: Graph, trials: int = 1000) -> Choice:
-    """A cheap choice of nodes; ``trials`` bounds the local search."""
+def extract(graph: Graph, work: int = 20_000) -> Choice:
+    """A cheap choice of nodes; ``work`` bounds the nodes that the local search looks at."""
     picks = greedy(graph)
     best = measure(graph.root, picks)
+    trials = work // max(1, len(best.nodes))
     options: dict[Class, list[Node]] = {}
     for node in graph.nodes:
         options.setdefault(node.owner, []).append(node)

@@ -3,103 +3,20 @@
 A part that is worked out more often than it has values (inside loops it does not depend on, or in
 several places) is stored when that is cheaper than working it out again. Parts that differ only
 in the names of their axes are one stage: ``sum(j) H[m, j]`` and ``sum(j) H[n, j]``.
-
-What a program executes is counted as loops run: everything at the innermost loop around it,
-except that a reduction is worked out once for the leading loops it depends on, and that equal
-parts under the same loops are worked out once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from eqsatad.extract.cost import CostModel
-from eqsatad.rules.values import canonical, is_value
-from eqsatad.terms.nodes import (
-    Apply,
-    Axis,
-    Cast,
-    Expr,
-    Read,
-    Reduce,
-    Select,
-    Stage,
-)
-from eqsatad.terms.ops import DIV, MUL, NEG
-from eqsatad.terms.walk import conjuncts, fold, postorder, reads, substitute, with_children
+from eqsatad.extract.cost import CostModel, extent
+from eqsatad.extract.sites import executed, parts, price, sites
+from eqsatad.rules.values import canonical
+from eqsatad.terms.nodes import Apply, Axis, Cast, Const, Expr, Read, Reduce, Select, Stage, digest
+from eqsatad.terms.walk import fold, postorder, reads, substitute, with_children
 
-Loops = tuple[Axis, ...]
 Naming = Callable[[], str]
-
-
-def parts(node: Expr) -> tuple[Expr, ...]:
-    """The values directly below ``node``; what indices and conditions hold is not counted."""
-    match node:
-        case Select(_, then, other):
-            return (then, other)
-        case Reduce(_, _, _, body):
-            return (body,)
-        case Apply() | Cast():
-            return tuple(child for child in node.children if is_value(child))
-    return ()
-
-
-def price(node: Expr, model: CostModel) -> float:
-    """The cost of evaluating ``node`` once, its parts and repetitions aside."""
-    match node:
-        case Read():
-            return model.read
-        case Reduce(_, _, cond, _):
-            return model.add + model.guard * sum(1 for _ in conjuncts(cond))
-        case Select(cond, _, _):
-            return model.guard * sum(1 for _ in conjuncts(cond))
-        case Apply(op, _) if op is MUL:
-            return model.multiply
-        case Apply(op, _) if op is DIV:
-            return model.divide
-        case Apply(op, _) if op is NEG:
-            return model.negate
-        case Apply(op, _):
-            return model.function(op.name)
-    return 0.0
-
-
-def sites(body: Expr, axes: Loops) -> Iterator[tuple[Expr, Loops]]:
-    """Every part of a stage that is executed, with the loops around it, each once."""
-    seen: set[tuple[Expr, Loops]] = set()
-    stack: list[tuple[Expr, Loops]] = [(body, axes)]
-    while stack:
-        node, loops = stack.pop()
-        if isinstance(node, Reduce):
-            loops = leading(loops, node.free)
-        if (node, loops) in seen:
-            continue
-        seen.add((node, loops))
-        yield node, loops
-        inner = (*loops, *node.axes) if isinstance(node, Reduce) else loops
-        stack.extend((part, inner) for part in parts(node))
-
-
-def leading(loops: Loops, free: frozenset[Axis]) -> Loops:
-    """The shortest start of ``loops`` that binds all of ``free``."""
-    last = max((n for n, axis in enumerate(loops) if axis in free), default=-1)
-    return loops[: last + 1]
-
-
-def executed(stages: Sequence[Stage], model: CostModel) -> float:
-    """The cost of running ``stages`` once."""
-    total = 0.0
-    for stage in stages:
-        looping = False
-        for node, loops in sites(stage.body, stage.axes):
-            if isinstance(node, Reduce):
-                looping = True
-                loops = (*loops, *node.axes)
-            total += price(node, model) * model.volume(loops)
-        written = model.store + (0.0 if looping else model.add)
-        total += written * model.volume(stage.axes)
-    return total
 
 
 @dataclass(frozen=True)
@@ -107,7 +24,7 @@ class Part:
     """A value up to the names of what it depends on: ``body`` over positional axes."""
 
     body: Expr
-    axes: Loops
+    axes: tuple[Axis, ...]
 
 
 def normal(node: Expr) -> tuple[Part, tuple[Expr, ...]]:
@@ -174,17 +91,37 @@ class Program:
 
     def candidates(self) -> list[Part]:
         """The parts that are worked out more often than they have values, largest first."""
-        runs: dict[Part, float] = {}
+        shapes: dict[Expr, str] = {}
+        met: dict[str, list[tuple[Expr, int]]] = {}
         for node, loops in sites(self.stage.body, self.stage.axes):
-            if isinstance(node, Read) or not parts(node):
-                continue
-            if price(node, self.model) <= self.model.negate and isinstance(node, Apply | Cast):
-                continue
-            self.normal[node] = normal(node)
-            part = self.normal[node][0]
-            runs[part] = runs.get(part, 0.0) + self.model.volume(loops)
-        often = [part for part, count in runs.items() if count > self.model.volume(part.axes)]
+            if self.storable(node):
+                times = self.model.volume(tuple(loop.axis for loop in loops))
+                met.setdefault(_shape(node, shapes), []).append((node, times))
+        times_run: dict[Part, int] = {}
+        for places in met.values():
+            total = sum(times for _, times in places)
+            for node, times in places:
+                if total > self.fewest(node):
+                    self.normal[node] = normal(node)
+                    part = self.normal[node][0]
+                    times_run[part] = times_run.get(part, 0) + times
+        often = [part for part, times in times_run.items() if times > self.model.volume(part.axes)]
         return sorted(often, key=lambda part: -len(postorder(part.body)))
+
+    def storable(self, node: Expr) -> bool:
+        """Whether storing ``node`` could save anything: not for reads, signs and literals."""
+        if not parts(node):
+            return False
+        return not isinstance(node, Apply | Cast) or price(node, self.model) > self.model.negate
+
+    def fewest(self, node: Expr) -> int:
+        """A bound from below on the values that ``node`` has."""
+        for read in reads(node):
+            for index, size in zip(read.indices, read.tensor.shape, strict=True):
+                values = extent(size, self.model.sizes)
+                if index.children and values < self.model.volume(index.free & node.free):
+                    return 0
+        return self.model.volume(node.free)
 
     def build(self, stored: frozenset[Part]) -> list[Stage]:
         """The stages when ``stored`` parts are stages of their own."""
@@ -213,11 +150,29 @@ class Program:
         return self.names[part]
 
     def own_axis(self, index: Expr, axis: Axis) -> Axis:
-        """The axis of a stored part for ``index``: the axis itself, or one named after it."""
-        if isinstance(index, Axis):
-            return index
+        """The axis of a stored part for ``index``, named after it."""
         first = next(part for part in postorder(index) if isinstance(part, Axis))
         return Axis(f"{first.name}{axis.name}", axis.extent)
+
+
+def _shape(node: Expr, known: dict[Expr, str]) -> str:
+    """A text that equal parts have in common, whatever their axes and indices."""
+    for part in postorder(node):
+        if part not in known:
+            below = (known[child] for child in parts(part))
+            match part:
+                case Apply(op, _):
+                    label = op.name
+                case Reduce(combiner, axes, _, _):
+                    label = f"{combiner.key} {len(axes)}"
+                case Read(tensor, _):
+                    label = tensor.key
+                case Const():
+                    label = part.key
+                case _:
+                    label = type(part).__name__
+            known[part] = digest(label, *below)
+    return known[node]
 
 
 def materialise(stage: Stage, model: CostModel, naming: Naming) -> list[Stage]:
@@ -235,54 +190,3 @@ def materialise(stage: Stage, model: CostModel, naming: Naming) -> list[Stage]:
 
 
 EPSILON = 1e-12
-
-
-def needed(stages: Sequence[Stage]) -> list[Stage]:
-    """The stages that the last one reads, directly or not."""
-    used = {stages[-1].name}
-    for stage in reversed(stages):
-        if stage.name in used:
-            used |= {node.tensor.name for node in postorder(stage.body) if isinstance(node, Read)}
-    return [stage for stage in stages if stage.name in used]
-
-
-def readable(stage: Stage, names: dict[str, str]) -> Stage:
-    """``stage`` with axes under the names they had, distinct in every scope."""
-    own: dict[Expr, Expr] = {}
-    taken: set[str] = set()
-    for axis in stage.axes:
-        own[axis] = named(axis, names, taken)
-
-    def visit(node: Expr, children: tuple[Expr, ...]) -> Expr:
-        node = with_children(node, children)
-        if not isinstance(node, Reduce):
-            return node
-        avoid = taken | {
-            axis.name
-            for inner in postorder(*node.children)
-            for axis in (inner.axes if isinstance(inner, Reduce) else inner.free)
-        }
-        renamed: dict[Expr, Expr] = {axis: named(axis, names, avoid) for axis in node.axes}
-        cond, body = (substitute(child, renamed) for child in node.children)
-        return Reduce(node.combiner, _axes(renamed), cond, body)
-
-    body = fold(stage.body, visit)
-    return Stage(stage.name, _axes(own), substitute(body, own), stage.scatters)
-
-
-def _axes(renamed: dict[Expr, Expr]) -> Loops:
-    return tuple(axis for axis in renamed.values() if isinstance(axis, Axis))
-
-
-def named(axis: Axis, names: dict[str, str], avoid: set[str]) -> Axis:
-    """``axis`` under its source name, numbered if that is in ``avoid``, to which it is added."""
-    stem = axis.name.split("@")[0]
-    while stem not in names and (shorter := stem.rpartition("_"))[2].isdigit():
-        stem = shorter[0]
-    stem = name = names.get(stem, stem)
-    number = 0
-    while name in avoid:
-        number += 1
-        name = f"{stem}_{number}"
-    avoid.add(name)
-    return Axis(name, axis.extent)

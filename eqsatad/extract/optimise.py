@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from math import inf
 
 from eqsatad.extract.cost import CostModel
 from eqsatad.extract.dag import Choice, extract
 from eqsatad.extract.graph import Decoder, snapshot
-from eqsatad.extract.materialise import executed, materialise, parts, readable
+from eqsatad.extract.materialise import materialise
+from eqsatad.extract.naming import readable
+from eqsatad.extract.sites import executed, parts
 from eqsatad.rules.algebra import Growth, Limits, grow
 from eqsatad.rules.value_rule import ValueRule
 from eqsatad.rules.values import Encoded, TooLargeError, canonical, encode, is_value
@@ -51,13 +54,18 @@ def optimise(
     report = Growth()
     term, names = canonical(stage.body)
     plain = Stage(stage.name, stage.axes, term, stage.scatters)
-    versions = [plain]
+    naming = _naming(stage.name, name_taken)
+    best: list[Stage] = []
+    ideal = inf
     if not is_value(term):
         report.stopped = "not a number"
     elif worthwhile(term):
-        versions += _through_graph(plain, rules, cost, limits or Limits(), report)
-    programs = [materialise(version, cost, _naming(stage.name, name_taken)) for version in versions]
-    best = min(programs, key=lambda stages: executed(stages, cost))
+        found, ideal = _through_graph(plain, rules, cost, limits or Limits(), report)
+        best = materialise(found, cost, naming) if found else []
+    # What the input costs with every part shared is a bound that it rarely reaches.
+    if not best or executed(best, cost) > ideal:
+        programs = [stages for stages in (best, materialise(plain, cost, naming)) if stages]
+        best = min(programs, key=lambda stages: executed(stages, cost))
     return Optimised(
         tuple(readable(part, names) for part in best),
         report,
@@ -89,25 +97,26 @@ def _through_graph(
     cost: CostModel,
     limits: Limits,
     report: Growth,
-) -> list[Stage]:
-    """The stage over the cheapest choice that was reached; none where the term is too large."""
+) -> tuple[Stage | None, float]:
+    """The stage over the cheapest choice, and what the input cost as a choice; None if neither."""
     if len(postorder(stage.body)) > LARGEST_INPUT:
         report.stopped = f"more than {LARGEST_INPUT} operations"
-        return []
+        return None, inf
     try:
         encoded = encode(stage.body, stage.axes)
     except TooLargeError:
         report.stopped = "more axes or guards than a mask holds"
-        return []
-    best = _search(encoded, rules, cost, limits, report)
-    if best is None:
-        return []
-    root, choice = best
+        return None, inf
+    choices = _search(encoded, rules, cost, limits, report)
+    if not choices:
+        return None, inf
+    root, choice = choices[-1]
     body = Decoder(encoded, choice).decode(root, stage.body.dtype)
     if body.free - frozenset(stage.axes):
         report.stopped += "; the choice mentioned an axis outside its sum and was dropped"
-        return []
-    return [Stage(stage.name, stage.axes, canonical(body)[0], stage.scatters)]
+        return None, inf
+    best = Stage(stage.name, stage.axes, canonical(body)[0], stage.scatters)
+    return best, choices[0][1].cost
 
 
 def _search(
@@ -116,22 +125,23 @@ def _search(
     cost: CostModel,
     limits: Limits,
     report: Growth,
-) -> tuple[int, Choice] | None:
-    """The root and the cheapest choice over all rounds."""
-    best: tuple[int, Choice] | None = None
+) -> list[tuple[int, Choice]]:
+    """The input as a choice with its root, then every cheaper one that was found."""
+    choices: list[tuple[int, Choice]] = []
     quiet = 0
     with closing(grow(encoded, rules, limits, report)) as rounds:
         for session in rounds:
             graph = snapshot(session, encoded, cost)
             choice = extract(graph)
-            if choice.nodes and (best is None or choice.cost < best[1].cost * (1 - 1e-9)):
-                best, quiet = (graph.root, choice), 0
+            if choice.cost < (choices[-1][1].cost * (1 - 1e-9) if choices else inf):
+                choices.append((graph.root, choice))
+                quiet = 0
             else:
                 quiet += 1
             if quiet >= QUIET_ROUNDS:
                 report.stopped = "no longer cheaper"
                 break
-    return best
+    return choices
 
 
 def _naming(stem: str, taken: Callable[[str], bool]) -> Callable[[], str]:

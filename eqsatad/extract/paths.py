@@ -48,7 +48,7 @@ class Paths:
             return self.encoded.mask(leaf.free)
         mask = 0
         for index, size in zip(leaf.indices, leaf.tensor.shape, strict=True):
-            direct = isinstance(index, Axis) or not index.free or any(reads(index))
+            direct = isinstance(index, Axis) or not index.free or bool(reads(index))
             mask |= self.encoded.mask(index.free) if direct else self._path(index, size)
         return mask
 

@@ -177,10 +177,10 @@ class CostReport:
             table.add_column(column.title, justify="right")
         if total.seconds is not None:
             table.add_column("seconds", justify="right")
-        for name, cost in self.stages.items():
-            table.add_row(name, *_cells(cost, shown))
-        table.add_section()
-        table.add_row("total", *_cells(total, shown))
+        for name, cost in (*self.stages.items(), ("total", total)):
+            cells = [_number(getattr(cost, column.name)) for column in shown]
+            timed = [_seconds(cost.seconds)] if total.seconds is not None else []
+            table.add_row(name, *cells, *timed, end_section=len(table.rows) + 1 == len(self.stages))
         return table
 
     def render(self) -> str:
@@ -316,10 +316,6 @@ def bytes_read(stage: Stage, sizes: Mapping[str, int]) -> int:
 
 def _volume(shape: Iterable[Expr], sizes: Mapping[str, int]) -> int:
     return prod(extents(shape, sizes))
-
-
-def _cells(cost: Cost, shown: Sequence[Column]) -> list[str]:
-    return [*(_number(getattr(cost, column.name)) for column in shown), _seconds(cost.seconds)]
 
 
 def _values(cost: Cost) -> dict[str, int | float | None]:

@@ -15,7 +15,7 @@ from eqsatad.errors import DtypeError, ShapeError, TermError
 from eqsatad.grad.custom import Custom, Manual, Override, fits, same_shape, spelled
 from eqsatad.grad.derivatives import total
 from eqsatad.grad.scope import Context, Names, finished, hidden, summed
-from eqsatad.grad.walk import Options, Summand, Walk, wanted
+from eqsatad.grad.walk import Options, Summand, Walk, depends
 from eqsatad.terms.coerce import const
 from eqsatad.terms.nodes import FLOATS, Axis, Expr, Placeholder, Read, Select, Stage, Tensor
 from eqsatad.terms.scopes import stem
@@ -128,7 +128,7 @@ def _reaching(
         if tensor in custom.override:
             reaches = any(below in found for below in custom.edges(tensor))
         else:
-            reaches = isinstance(tensor, Stage) and bool(wanted(tensor, found.__contains__))
+            reaches = isinstance(tensor, Stage) and depends(tensor, found.__contains__)
         if reaches:
             found[tensor] = None
     return found

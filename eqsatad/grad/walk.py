@@ -250,6 +250,12 @@ def wanted(stage: Stage, flows: Callable[[Tensor], bool]) -> dict[Expr, Wanted]:
     return found
 
 
+def depends(stage: Stage, flows: Callable[[Tensor], bool]) -> bool:
+    """Whether the stage's value depends, not only by conditions, on a tensor that flows."""
+    found = wanted(stage, flows)
+    return any(value in found for value in values(stage))
+
+
 def _joined(below: Sequence[Wanted]) -> Wanted:
     several = next((one.reads for one in below if one.several), None)
     reads = several or frozenset[Read]().union(*(one.reads for one in below))

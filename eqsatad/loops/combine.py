@@ -5,14 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from eqsatad.terms.nodes import (
-    ALL, ANY, ARGMAX, ARGMIN, FALSE, FLOATS, MAXIMUM, MINIMUM, PROD, SUM, TRUE,
-    Apply, Combiner, Const, Expr,
+    ALL,
+    ANY,
+    ARGMAX,
+    ARGMIN,
+    FALSE,
+    FLOATS,
+    MAXIMUM,
+    MINIMUM,
+    PROD,
+    SUM,
+    TRUE,
+    Apply,
+    Combiner,
+    Const,
+    Expr,
 )
 from eqsatad.terms.ops import ADD, AND, MAX, MIN, MUL, OR, Op
 from eqsatad.terms.walk import substitute
 
 OPERATIONS: dict[Combiner, Op] = {
-    SUM: ADD, PROD: MUL, MAXIMUM: MAX, MINIMUM: MIN, ANY: OR, ALL: AND,
+    SUM: ADD,
+    PROD: MUL,
+    MAXIMUM: MAX,
+    MINIMUM: MIN,
+    ANY: OR,
+    ALL: AND,
 }
 ARGS = (ARGMAX, ARGMIN)
 
@@ -57,5 +75,6 @@ def combined(combiner: Combiner, left: Expr, right: Expr) -> Expr:
     """``left`` and ``right`` combined."""
     if combiner.result is None:
         return Apply(OPERATIONS[combiner], (left, right))
-    assert combiner.left is not None and combiner.right is not None, "a formula has operands"
+    assert combiner.left is not None, "a formula has operands"
+    assert combiner.right is not None, "a formula has operands"
     return substitute(combiner.result, {combiner.left: left, combiner.right: right})

@@ -6,10 +6,10 @@ to one it does to the other. The functions here give equal domains, or several t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from eqsatad.loops.forms import ONE, Guard, divide, guard, length
+from eqsatad.loops.forms import Guard, guard, length
 from eqsatad.terms.linear import Linear, expression, linear
 from eqsatad.terms.nodes import FALSE, TRUE, Axis, Const, Expr, Reduce
 from eqsatad.terms.walk import postorder, substitute
@@ -95,7 +95,7 @@ def _narrower(domain: Domain) -> Domain | None:
 def _absorbed(domain: Domain, cond: Expr, what: Guard) -> tuple[Domain | None] | None:
     """The domain without ``cond``, if it can go; in a tuple, since no domain is an answer too."""
     rest = replace(domain, conds=tuple(other for other in domain.conds if other is not cond))
-    own = [axis for _, axis in what.form.terms if axis in domain.axes]
+    own = [axis for _, axis in what.form.terms if isinstance(axis, Axis) and axis in domain.axes]
     if not what.form.terms:
         holds = what.form.const == 0 if what.equality else what.form.const >= 0
         return (rest if holds else None,)
@@ -121,12 +121,10 @@ def limits(what: Guard, axis: Expr, extent: int) -> tuple[int, int]:
     return 0, min(extent, what.form.const // -coef + 1)
 
 
-def _solved(domain: Domain, what: Guard, own: list[Expr]) -> Domain:
+def _solved(domain: Domain, what: Guard, own: Sequence[Axis]) -> Domain:
     """The equation used to write one axis, the last that allows it, by means of the others."""
     axis = next(axis for axis in reversed(own) if _unit(what, axis))
-    assert isinstance(axis, Axis)
     value = what.form.without(axis).scaled(-what.form.coefficient(axis))
     inside = (Guard(value), Guard(linear(axis.extent) - value - Linear(1, ())))
     solved = domain.replaced({axis: (expression(value), ())})
     return solved.restricted(*(bound.expr for bound in inside))
-

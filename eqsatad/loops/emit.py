@@ -17,7 +17,19 @@ from eqsatad.loops.settle import has_reads
 from eqsatad.terms.coerce import const
 from eqsatad.terms.linear import expression, linear
 from eqsatad.terms.nodes import (
-    ARGMAX, FLOATS, SUM, TRUE, Apply, Axis, Cast, Combiner, Const, Expr, Reduce, Select, Var,
+    ARGMAX,
+    FLOATS,
+    SUM,
+    TRUE,
+    Apply,
+    Axis,
+    Cast,
+    Combiner,
+    Const,
+    Expr,
+    Reduce,
+    Select,
+    Var,
 )
 from eqsatad.terms.ops import AND, EQ, GE, GT, LE, LT, MUL, NOT, OR
 from eqsatad.terms.walk import conjunction, conjuncts, postorder, substitute
@@ -36,7 +48,11 @@ class Emitter:
         return Var(f"{name}_{next(self._numbers)}", dtype)
 
     def block(
-        self, axes: Sequence[Axis], conds: Sequence[Expr], roots: tuple[Expr, ...], leaf: Leaf,
+        self,
+        axes: Sequence[Axis],
+        conds: Sequence[Expr],
+        roots: tuple[Expr, ...],
+        leaf: Leaf,
         parallel: int = 0,
     ) -> Block:
         """``leaf`` of the values of ``roots`` at every point of ``axes`` where ``conds`` hold.
@@ -111,7 +127,8 @@ class Emitter:
             return (If(test, (Assign(best, values[0]), Assign(place, here))),)
 
         before = (
-            Assign(best, identity(node.combiner, node.body.dtype)), Assign(place, start),
+            Assign(best, identity(node.combiner, node.body.dtype)),
+            Assign(place, start),
         )
         loop = self.block(node.axes, list(conjuncts(node.cond)), (node.body,), keep)
         if unset is None:
@@ -178,7 +195,9 @@ def _tested(tests: Sequence[Expr], body: Block) -> Block:
     return body
 
 
-def emit(piece: Piece, order: Sequence[Axis] | None = None, emitter: Emitter | None = None) -> Block:
+def emit(
+    piece: Piece, order: Sequence[Axis] | None = None, emitter: Emitter | None = None
+) -> Block:
     """Statements that compute ``piece``.
 
     ``order`` is any order of its axes and those of its `reduction`: the sum is then added up in
@@ -189,7 +208,10 @@ def emit(piece: Piece, order: Sequence[Axis] | None = None, emitter: Emitter | N
         return _added(piece, emitter)
     if order is None:
         return emitter.block(
-            piece.axes, piece.conds, (piece.value, *piece.indices), _store(piece),
+            piece.axes,
+            piece.conds,
+            (piece.value, *piece.indices),
+            _store(piece),
             parallel=len(piece.axes),
         )
     return _ordered(piece, order, emitter)

@@ -158,18 +158,17 @@ def decided(what: Guard, given: Sequence[Guard] = ()) -> bool | None:
 
 def _compared(what: Guard, given: Sequence[Guard]) -> bool | None:
     """What a fact over the same terms says at once; complete for the guards of a cut."""
+    terms, opposite = what.form.terms, what.form.scaled(-1).terms
     for fact in given:
-        if fact == what:
+        slack = what.form.const - fact.form.const
+        if fact == what or (fact.form.terms == terms and slack >= 0 and not what.equality):
             return True
-        if not what.equality and fact.form.terms == what.form.terms:
-            if fact.form.const <= what.form.const:
-                return True
-        if fact.form.terms == what.form.scaled(-1).terms and not fact.equality:
-            if fact.form.const + what.form.const < 0:
-                return False
-        if what.equality and fact.form.terms == what.form.terms and not fact.equality:
-            if fact.form.const < what.form.const:
-                return False
+        if fact.equality:
+            continue
+        if fact.form.terms == opposite and fact.form.const + what.form.const < 0:
+            return False
+        if fact.form.terms == terms and slack > 0 and what.equality:
+            return False
     return None
 
 

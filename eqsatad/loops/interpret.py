@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from eqsatad.errors import ArgumentError, ShapeError
 from eqsatad.loops.nest import LoopProgram
-from eqsatad.loops.script import COUNTED, FUNCTIONS, Script
+from eqsatad.loops.scalars import FUNCTIONS
+from eqsatad.loops.script import Script
 from eqsatad.terms.evaluate import extents
 from eqsatad.terms.meaning import STORAGE, WORKING, bfloat16
 from eqsatad.terms.nodes import FLOATS, INTEGERS, Size, Tensor
@@ -118,8 +119,7 @@ def count(
 
 
 def _counts(found: Sequence[int], shape: Sequence[int]) -> Counts:
-    assert COUNTED == tuple(field.name for field in fields(Counts))[:-1], "counters in order"
-    return Counts(*found, memory=math.prod(shape))
+    return Counts(*(*found, math.prod(shape)))
 
 
 def _compiled(source: str) -> Any:

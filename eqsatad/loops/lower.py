@@ -46,9 +46,7 @@ def lower(
     )
 
 
-def nest(
-    stage: Stage, simplify: Simplify | None = None, *, order: Order | None = None
-) -> Block:
+def nest(stage: Stage, simplify: Simplify | None = None, *, order: Order | None = None) -> Block:
     """The statements that compute ``stage``."""
     if simplify is not None:
         stage = simplified(stage, simplify)

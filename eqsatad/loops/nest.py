@@ -7,6 +7,7 @@ in the index expressions. Bounds are evaluated once, when a loop is entered.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from eqsatad.terms.nodes import Axis, Expr, Size, Tensor, Var
@@ -88,3 +89,46 @@ class LoopProgram:
     sizes: tuple[Size, ...]
     nests: tuple[Nest, ...]
     notes: tuple[str, ...] = field(default=())
+
+
+def statements(block: Block) -> Iterator[Statement]:
+    """Every statement in ``block``, at any depth, in order."""
+    stack = list(reversed(block))
+    while stack:
+        statement = stack.pop()
+        yield statement
+        match statement:
+            case For(body=body):
+                stack.extend(reversed(body))
+            case If(_, then, other):
+                stack.extend(reversed((*then, *other)))
+
+
+def has_loop(block: Block) -> bool:
+    """Whether there is a loop in ``block``: if not, it is an innermost body."""
+    return any(isinstance(statement, For) for statement in statements(block))
+
+
+def stores_in_loop(block: Block) -> bool:
+    """Whether a loop in ``block`` stores elements."""
+    return any(
+        isinstance(inner, Store | Accumulate)
+        for statement in statements(block)
+        if isinstance(statement, For)
+        for inner in statements(statement.body)
+    )
+
+
+def groups(block: Block) -> Iterator[Block]:
+    """``block`` cut at the statements that store inside a loop, each of which is alone."""
+    group: list[Statement] = []
+    for statement in block:
+        if stores_in_loop((statement,)):
+            if group:
+                yield tuple(group)
+            yield (statement,)
+            group = []
+        else:
+            group.append(statement)
+    if group:
+        yield tuple(group)

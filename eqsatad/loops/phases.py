@@ -9,13 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import gcd, lcm
 
 from eqsatad.loops.domains import Domain, limits
-from eqsatad.loops.forms import ZERO, Guard, extreme, decided, divide, guard, length, literal_quotient
+from eqsatad.loops.forms import (
+    ZERO,
+    Guard,
+    decided,
+    divide,
+    extreme,
+    guard,
+    length,
+    literal_quotient,
+)
 from eqsatad.loops.settle import known, tidied
 from eqsatad.terms.linear import Linear, expression, linear
-from eqsatad.terms.nodes import Apply, Axis, Const, Expr
+from eqsatad.terms.nodes import Apply, Axis, Const
 from eqsatad.terms.ops import EQ, MAX, MIN, NE
 from eqsatad.terms.walk import fresh, postorder
 
@@ -64,16 +74,14 @@ def parts(
     return done
 
 
-def _cut(
-    domain: Domain, given: Sequence[Guard], room: int
-) -> list[Domain] | None:
+def _cut(domain: Domain, given: Sequence[Guard], room: int) -> list[Domain] | None:
     """The first cut that fits into ``room`` parts; None when there is nothing (more) to cut."""
     for what in _conditions(domain):
-        found = _cut_by(domain, what, given)
-        if 1 < len(found) <= room:
-            return found
+        sides = _cut_by(domain, what, given)
+        if 1 < len(sides) <= room:
+            return sides
     for axis in _divided(domain):
-        for way in (_by_radix, _by_value, _by_residue, _by_large_radix, _by_point):
+        for way in WAYS:
             found = way(domain, axis, room)
             if found and len(found) <= room:
                 return found
@@ -107,7 +115,12 @@ def _conditions(domain: Domain) -> Iterator[Guard]:
         if isinstance(node, Apply) and node.op is NE:
             node = Apply(EQ, node.args)
         what = guard(node)
-        if what and what.form.affine and what.form.free & own and what.form.free <= own | domain.scope:
+        if (
+            what
+            and what.form.affine
+            and what.form.free & own
+            and what.form.free <= own | domain.scope
+        ):
             yield what
 
 
@@ -137,7 +150,7 @@ def _intervals(domain: Domain, axis: Axis, cuts: Sequence[int]) -> list[Domain]:
     extent = length(axis)
     assert extent is not None, "only an axis of a literal extent is cut into intervals"
     edges = [0, *cuts, extent]
-    return [domain.interval(axis, lo, hi) for lo, hi in zip(edges, edges[1:], strict=False)]
+    return [domain.interval(axis, lo, hi) for lo, hi in pairwise(edges)]
 
 
 def _divided(domain: Domain) -> Iterator[Axis]:
@@ -192,7 +205,7 @@ def _by_radix(domain: Domain, axis: Axis, room: int) -> list[Domain] | None:
     count = _modulus(domain, axis)
     shift = _alignment(_quotients(domain, axis), count)
     extent = length(axis)
-    if shift is None or (shift if extent is None else extent - shift < count):
+    if shift is None or (shift if extent is None else extent - shift <= count):
         return None
     head, main, start = [], domain, axis
     if shift:
@@ -227,13 +240,13 @@ def _is_clean(trial: Domain, inner: Axis) -> bool:
     tidy = tidied(trial)
     if tidy is None:
         return False
-    for node in postorder(*tidy.conds, *tidy.exprs):
-        if inner in node.free and guard(node) is not None:
-            return False
-        if (pair := literal_quotient(node)) and (coef := pair[0].coefficient(inner)):
-            if coef != 1 or len(pair[0].terms) > 1 or pair[0].const:
-                return False
-    return True
+    nodes = postorder(*tidy.conds, *tidy.exprs)
+    seen = any(inner in node.free and guard(node) is not None for node in nodes)
+    return not seen and all(
+        form.coefficient(inner) in (0, 1) and len(form.terms) == 1 and not form.const
+        for form, _ in filter(None, map(literal_quotient, nodes))
+        if inner in form.free
+    )
 
 
 def _ragged(
@@ -269,7 +282,7 @@ def _by_large_radix(domain: Domain, axis: Axis, room: int) -> list[Domain] | Non
     """``axis`` as two loops, when there are too many residues for a part each."""
     count = _modulus(domain, axis)
     extent = length(axis)
-    if count <= RESIDUES or (extent is not None and extent < count):
+    if count <= RESIDUES or (extent is not None and extent <= count):
         return None
     return _ragged(domain, axis, count, *_radix(domain, axis, count))
 
@@ -280,3 +293,13 @@ def _by_point(domain: Domain, axis: Axis, room: int) -> list[Domain] | None:
     if extent is None or extent > min(RESIDUES, room):
         return None
     return _intervals(domain, axis, range(1, extent))
+
+
+# In order of preference: fewest parts first.
+WAYS: tuple[Callable[[Domain, Axis, int], list[Domain] | None], ...] = (
+    _by_radix,
+    _by_value,
+    _by_residue,
+    _by_large_radix,
+    _by_point,
+)

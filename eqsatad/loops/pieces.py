@@ -16,7 +16,7 @@ from eqsatad.loops.domains import Domain
 from eqsatad.loops.forms import Guard
 from eqsatad.loops.phases import parts
 from eqsatad.loops.settle import known, settled
-from eqsatad.terms.nodes import SUM, Axis, Const, Expr, Reduce, Scatter, Select, Stage
+from eqsatad.terms.nodes import SUM, Axis, Expr, Reduce, Scatter, Select, Stage
 from eqsatad.terms.walk import conjunction, conjuncts, map_stage, postorder, substitute
 
 Simplify = Callable[[Sequence[Expr]], Sequence[Expr]]

@@ -7,12 +7,12 @@ innermost and ascending, adding one point per step; ``k >= i + c`` likewise, des
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from eqsatad.loops.combine import ARGS, combined, identity
 from eqsatad.loops.domains import Domain
-from eqsatad.loops.emit import Emitter
-from eqsatad.loops.forms import ONE, ZERO, Guard, guard
+from eqsatad.loops.emit import Emitter, Leaf
+from eqsatad.loops.forms import Guard, guard
 from eqsatad.loops.nest import Assign, Block, If, Statement, Store
 from eqsatad.loops.phases import parts
 from eqsatad.loops.pieces import OUTPUT_PARTS, refined
@@ -43,7 +43,9 @@ class Running:
         last = linear(self.bound.extent) - Linear(1, ())
         inside = [Guard(point).expr, Guard(last - point).expr]
         others = tuple(axis for axis in self.node.axes if axis is not self.bound)
-        conds = conjunction(cond for cond in conjuncts(self.node.cond) if self.axis not in cond.free)
+        conds = conjunction(
+            cond for cond in conjuncts(self.node.cond) if self.axis not in cond.free
+        )
         here = {self.bound: expression(point)}
         cond, body = substitute(conds, here), substitute(self.node.body, here)
         if others:
@@ -125,8 +127,7 @@ def scan(stage: Stage, axis: Axis, emitter: Emitter) -> Block:
     for part in parts(Domain(others, (), (stage.body, *stage.axes)), (), OUTPUT_PARTS):
         line = Line(stage, part, axis, emitter)
         statements.extend(
-            emitter.block(part.axes, part.conds, (), lambda _, line=line: line.block(),
-                          parallel=len(part.axes))
+            emitter.block(part.axes, part.conds, (), line.block, parallel=len(part.axes))
         )
     return tuple(statements)
 
@@ -140,8 +141,8 @@ class Line:
     axis: Axis
     emitter: Emitter
 
-    def block(self) -> Block:
-        """The statements for the line."""
+    def block(self, _: tuple[Expr, ...]) -> Block:
+        """The statements for the line: a leaf of the loops over the other axes."""
         value, *indices = self.part.exprs
         found = running_in(value, (self.axis,))
         scope = self.part.scope | frozenset(self.part.axes)
@@ -168,7 +169,7 @@ class Line:
         step = fresh(self.axis, self.part.names)
         return expression(linear(self.axis.extent) - Linear(1, ()) - linear(step)), step
 
-    def _leaf(self, found: Sequence[Running], totals: Sequence[Var]) -> ...:
+    def _leaf(self, found: Sequence[Running], totals: Sequence[Var]) -> Leaf:
         """What each step does: first the running values, then the store."""
         rank = len(self.stage.axes)
 

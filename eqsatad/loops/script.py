@@ -8,33 +8,57 @@ once per place where it is computed.
 from __future__ import annotations
 
 import math
-import operator
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
-
-import numpy as np
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 from eqsatad.errors import ArgumentError
-from eqsatad.loops.nest import Accumulate, Assign, Block, For, If, Statement, Store
+from eqsatad.loops.nest import (
+    Accumulate,
+    Assign,
+    Block,
+    For,
+    If,
+    Statement,
+    Store,
+    groups,
+    has_loop,
+    stores_in_loop,
+)
+from eqsatad.loops.scalars import CASTS, COSTS, literal, template
 from eqsatad.terms import ops
 from eqsatad.terms.evaluate import extents
-from eqsatad.terms.meaning import MEANING, STORAGE, bfloat16
 from eqsatad.terms.nodes import (
-    FLOATS, INTEGERS, Apply, Axis, Cast, Const, Expr, Read, Select, Size, Tensor, Var,
+    FLOATS,
+    INTEGERS,
+    Apply,
+    Axis,
+    Cast,
+    Const,
+    Expr,
+    Read,
+    Select,
+    Size,
+    Tensor,
+    Var,
 )
 from eqsatad.terms.ops import Op
 from eqsatad.terms.walk import postorder
 
 COUNTED = (
-    "iterations", "multiplications", "additions", "comparisons", "index_divisions",
-    "inner_conditions", "bound_divisions",
+    "iterations",
+    "multiplications",
+    "additions",
+    "comparisons",
+    "index_divisions",
+    "inner_conditions",
+    "bound_divisions",
 )
 # Elements stored, kept with the other costs of a statement until its body is finished.
 STORED = "stored"
 Tally = Counter[str]
-T = TypeVar("T")
 
 # Parentheses deeper than this go through a local: Python's parser has a limit.
 DEPTH = 40
@@ -82,15 +106,16 @@ class Script:
         """The parameter that holds ``tensor``."""
         return self.buffers.setdefault(tensor, f"b{len(self.buffers)}")
 
-    def aside(self, written: Callable[[], T]) -> tuple[list[str], T]:
-        """The lines that ``written`` writes, one level in, and its result."""
+    @contextmanager
+    def aside(self) -> Iterator[list[str]]:
+        """A list that gets the lines written meanwhile, one level in."""
+        lines: list[str] = []
         mark = len(self.lines)
         self._indent += 1
-        result = written()
+        yield lines
         self._indent -= 1
-        lines = self.lines[mark:]
+        lines.extend(self.lines[mark:])
         del self.lines[mark:]
-        return lines, result
 
     def branches(self, test: str, then: list[str], other: list[str]) -> None:
         """A condition with lines that are one level in."""
@@ -102,7 +127,8 @@ class Script:
 
     def added(self, lines: list[str], tally: Tally, stored: str | None) -> list[str]:
         """``lines`` and then what adds ``tally`` to the counters."""
-        more, _ = self.aside(lambda: self._flush(tally, stored=stored))
+        with self.aside() as more:
+            self._flush(tally, stored=stored)
         return [*lines, *more]
 
     def _flush(self, tally: Tally, factor: str = "", stored: str | None = None) -> None:
@@ -117,8 +143,8 @@ class Script:
     def _body(self, block: Block) -> Tally:
         """Writes a body with loops in it: groups of statements between loops that store."""
         tally: Tally = Counter()
-        for group in _groups(block):
-            if _stores_in_loop(group):
+        for group in groups(block):
+            if stores_in_loop(group):
                 for statement in group:
                     tally += self._statement(statement, False, None)
                 continue
@@ -168,52 +194,51 @@ class Script:
         first, last = self.local(), self.local()
         self.write(f"{first}, {last} = {start}, {stop}")
         head = f"for {self.name(loop.axis)} in range({first}, {last}):"
-        before = self.counters
-        if _has_loop(loop.body):
-            lines, cost = self.aside(lambda: self._body(loop.body))
-            lines = self.added(lines, cost, None)
-            self._loop(head, lines, loop.axis, f"{last} - {first}")
-            return tally + more
-        stored = self.local()
-        lines, cost = self.aside(lambda: self._alike(loop.body, stored))
+        inside = self._nested if has_loop(loop.body) else self._innermost
+        inside(loop, head, f"{last} - {first}")
+        return tally + more
+
+    def _nested(self, loop: For, head: str, trips: str) -> None:
+        with self.aside() as lines:
+            self._flush(self._body(loop.body))
+        self._loop(head, lines, loop.axis, trips)
+
+    def _innermost(self, loop: For, head: str, trips: str) -> None:
+        """A loop without loops in it: counted after it, if every iteration counts alike."""
+        stored, before = self.local(), self.counters
+        cost: Tally = Counter()
+        with self.aside() as lines:
+            for statement in loop.body:
+                cost += self._statement(statement, True, stored)
         if self.counters > before:
-            lines = [f"{'    ' * (self._indent + 1)}{stored} = 0", *self.added(lines, cost, stored)]
-            most, _ = self.aside(lambda: self.write(f"iterations += max(1, {stored})"))
-            self._loop(head, [*lines, *most], loop.axis, f"{last} - {first}")
-            return tally + more
+            with self.aside() as first:
+                self.write(f"{stored} = 0")
+            with self.aside() as last:
+                self._flush(cost, stored=stored)
+                self.write(f"iterations += max(1, {stored})")
+            self._loop(head, [*first, *lines, *last], loop.axis, trips)
+            return
         if lines:
             self.write(head)
             self.lines.extend(lines)
         cost["iterations"] += max(1, cost[STORED])
-        self.branches(f"{last} > {first}", *self._times(cost, f"{last} - {first}"))
-        return tally + more
-
-    def _times(self, cost: Tally, trips: str) -> tuple[list[str], list[str]]:
-        lines, _ = self.aside(lambda: self._flush(cost, f"*({trips})"))
-        return lines, []
-
-    def _alike(self, block: Block, stored: str) -> Tally:
-        tally: Tally = Counter()
-        for statement in block:
-            tally += self._statement(statement, True, stored)
-        return tally
+        with self.aside() as counted:
+            self._flush(cost, f"*({trips})")
+        self.branches(f"{trips} > 0", counted, [])
 
     def _loop(self, head: str, lines: list[str], axis: Axis, trips: str) -> None:
         """A loop whose body counts; once and multiplied if the body does not see the axis."""
         if self.computes or any(re.search(rf"\b{self.name(axis)}\b", line) for line in lines):
             self.write(head)
-            self.lines.extend(lines)
+            self.lines.extend(lines or ["    " * (self._indent + 1) + "pass"])
             return
         saved = {name: self.local() for name in COUNTED}
-        keep, _ = self.aside(
-            lambda: self.write(f"{', '.join(saved.values())} = {', '.join(COUNTED)}")
-        )
-        for name, old in saved.items():
-            more, _ = self.aside(
-                lambda name=name, old=old: self.write(f"{name} += ({name} - {old})*({trips} - 1)")
-            )
-            lines.extend(more)
-        self.branches(f"{trips} > 0", [*keep, *lines], [])
+        with self.aside() as keep:
+            self.write(f"{', '.join(saved.values())} = {', '.join(COUNTED)}")
+        with self.aside() as multiply:
+            for name, old in saved.items():
+                self.write(f"{name} += ({name} - {old})*({trips} - 1)")
+        self.branches(f"{trips} > 0", [*keep, *lines, *multiply], [])
 
     def _if(self, statement: If, inner: bool, stored: str | None) -> Tally:
         text, tally = self._value(statement.cond, inner)
@@ -233,12 +258,13 @@ class Script:
 
     def _side(self, block: Block, inner: bool, stored: str | None) -> tuple[list[str], Tally]:
         """The lines of one side of a condition and what they cost."""
-        if stored is None:
-            return self.aside(lambda: self._body(block))
         tally: Tally = Counter()
-        lines, _ = self.aside(
-            lambda: [tally.update(self._statement(part, inner, stored)) for part in block]
-        )
+        with self.aside() as lines:
+            if stored is None:
+                tally += self._body(block)
+            else:
+                for part in block:
+                    tally += self._statement(part, inner, stored)
         return lines, tally
 
     def require_known(self, *exprs: Expr) -> None:
@@ -288,7 +314,7 @@ class Writer:
         script = self.script
         match node:
             case Const(value, dtype):
-                return _literal(value, dtype), 0
+                return literal(value, dtype), 0
             case Size(name):
                 return str(script.sizes[name]), 0
             case Read() | Var() if not script.computes:
@@ -310,7 +336,7 @@ class Writer:
             case Apply(op, args):
                 self._count(op, args[0].dtype)
                 depth = max(self.known[arg][1] for arg in args) + 1
-                return _template(op, args[0].dtype).format(*(self.known[a][0] for a in args)), depth
+                return template(op, args[0].dtype).format(*(self.known[a][0] for a in args)), depth
         raise AssertionError(f"{node!r} is no expression of a loop nest")
 
     def _read(self, tensor: Tensor, indices: Sequence[Expr]) -> tuple[str, int]:
@@ -325,7 +351,7 @@ class Writer:
     def _count(self, op: Op, dtype: str) -> None:
         if op in (ops.FLOORDIV, ops.MOD):
             self.tally["index_divisions" if self.inner else "bound_divisions"] += 1
-        elif op in COSTS and (dtype in FLOATS or op.kind == "compare" and dtype in INTEGERS):
+        elif op in COSTS and (dtype in FLOATS or (op.kind == "compare" and dtype in INTEGERS)):
             self.tally[COSTS[op]] += 1
 
     def _lazy(self, test: str, cond: Expr | None, then: Expr, other: Expr) -> str:
@@ -335,7 +361,9 @@ class Writer:
         sides = []
         for side in (then, other):
             branch = Writer(script, side, self.inner, Counter(), self)
-            sides.append((*script.aside(lambda branch=branch, side=side: branch.text(side)), branch.tally))
+            with script.aside() as lines:
+                text = branch.text(side)
+            sides.append((lines, text, branch.tally))
         (then_lines, then_text, then_cost), (other_lines, other_text, other_cost) = sides
         if cond is None:
             # Both operands of `and` and `or` count.
@@ -349,11 +377,12 @@ class Writer:
         elif cond is not None:
             script.require_known(cond)
         local = script.local()
-        lines = []
-        for texts, text, cost in ((then_lines, then_text, then_cost), (other_lines, other_text, other_cost)):
-            result, _ = script.aside(lambda text=text: script.write(f"{local} = {text}"))
-            lines.append(script.added([*texts, *result], cost, None))
-        script.branches(test, *lines)
+        blocks = []
+        for (lines, text, _), cost in zip(sides, (then_cost, other_cost), strict=True):
+            with script.aside() as last:
+                script.write(f"{local} = {text}")
+            blocks.append(script.added([*lines, *last], cost, None))
+        script.branches(test, *blocks)
         return local
 
 
@@ -368,149 +397,8 @@ def _strict_postorder(root: Expr, known: Mapping[Expr, Any]) -> Iterator[Expr]:
             yield node
             continue
         stack.append((node, True))
-        lazy = isinstance(node, Select) or (isinstance(node, Apply) and node.op in (ops.AND, ops.OR))
+        lazy = isinstance(node, Select) or (
+            isinstance(node, Apply) and node.op in (ops.AND, ops.OR)
+        )
         children = node.children[:1] if lazy else node.children
         stack.extend((child, False) for child in reversed(children))
-
-
-def _has_loop(block: Block) -> bool:
-    return any(isinstance(statement, For) for statement in _all(block))
-
-
-def _stores_in_loop(block: Block) -> bool:
-    return any(
-        isinstance(inner, Store | Accumulate)
-        for statement in _all(block)
-        if isinstance(statement, For)
-        for inner in _all(statement.body)
-    )
-
-
-def _all(block: Block) -> Iterator[Statement]:
-    """Every statement in ``block``, at any depth."""
-    stack = list(reversed(block))
-    while stack:
-        statement = stack.pop()
-        yield statement
-        if isinstance(statement, For):
-            stack.extend(statement.body)
-        elif isinstance(statement, If):
-            stack.extend((*statement.then, *statement.other))
-
-
-def _groups(block: Block) -> Iterator[Block]:
-    """``block`` cut at the statements that store inside a loop, each of which is alone."""
-    group: list[Statement] = []
-    for statement in block:
-        if _stores_in_loop((statement,)):
-            if group:
-                yield tuple(group)
-            yield (statement,)
-            group = []
-        else:
-            group.append(statement)
-    if group:
-        yield tuple(group)
-
-
-def _literal(value: Any, dtype: str) -> str:
-    if dtype in FLOATS:
-        rounded = _round(float(value), dtype)
-        return repr(rounded) if math.isfinite(rounded) else f"float('{rounded}')"
-    return f"({value})" if not isinstance(value, bool) and value < 0 else repr(value)
-
-
-def _round(value: float, dtype: str) -> float:
-    """``value`` as ``dtype`` holds it."""
-    if dtype == "float64":
-        return value
-    if dtype == "bfloat16":
-        return float(bfloat16(np.asarray(value)))
-    with np.errstate(over="ignore"):
-        return float(STORAGE[dtype](value))
-
-
-def _integer(value: float) -> int:
-    """``value`` without its fraction; what is no number gives the least integer."""
-    return int(value) if math.isfinite(value) else -(2**63)
-
-
-def _maximum(a: float, b: float) -> float:
-    return a if a > b or a != a else b
-
-
-def _minimum(a: float, b: float) -> float:
-    return a if a < b or a != a else b
-
-
-def _function(quick: Callable[..., Any], op: Op) -> Callable[..., float]:
-    """``quick``; where it refuses, what numpy gives."""
-
-    def call(*args: float) -> float:
-        try:
-            return float(quick(*args))
-        except (ValueError, OverflowError, ZeroDivisionError):
-            with np.errstate(all="ignore"):
-                return float(MEANING[op](*(np.float64(arg) for arg in args)))
-
-    return call
-
-
-def _rsqrt(x: float) -> float:
-    return 1.0 / math.sqrt(x)
-
-
-def _sigmoid(x: float) -> float:
-    small = math.exp(-abs(x))
-    return (1.0 if x >= 0 else small) / (1.0 + small)
-
-
-def _softplus(x: float) -> float:
-    return max(x, 0.0) + math.log1p(math.exp(-abs(x)))
-
-
-def _sign(x: float) -> float:
-    return x if x != x else type(x)((x > 0) - (x < 0))
-
-
-QUICK: dict[Op, Callable[..., Any]] = {
-    ops.DIV: operator.truediv, ops.POW: math.pow, ops.ATAN2: math.atan2, ops.SQRT: math.sqrt,
-    ops.RSQRT: _rsqrt, ops.EXP: math.exp, ops.EXPM1: math.expm1, ops.LOG: math.log,
-    ops.LOG1P: math.log1p, ops.LOG2: math.log2, ops.SIN: math.sin, ops.COS: math.cos,
-    ops.TAN: math.tan, ops.ASIN: math.asin, ops.ACOS: math.acos, ops.ATAN: math.atan,
-    ops.SINH: math.sinh, ops.COSH: math.cosh, ops.TANH: math.tanh, ops.SIGMOID: _sigmoid,
-    ops.SOFTPLUS: _softplus, ops.ERF: math.erf, ops.FLOOR: math.floor, ops.CEIL: math.ceil,
-    ops.ROUND: round, ops.TRUNC: math.trunc,
-}
-FUNCTIONS: dict[str, Any] = {
-    **{f"_{op.name}": _function(quick, op) for op, quick in QUICK.items()},
-    **{"maximum": _maximum, "minimum": _minimum, "sign": _sign, "integer": _integer},
-    "rounded": _round,
-}
-TEMPLATES: dict[Op, str] = {
-    **{op: f"({{}} {op.symbol} {{}})" for op in (ops.ADD, ops.SUB, ops.MUL)},
-    **{op: f"({{}} {op.symbol} {{}})" for op in (ops.FLOORDIV, ops.MOD)},
-    **{op: f"({{}} {op.symbol} {{}})" for op in (ops.EQ, ops.NE, ops.LT, ops.LE, ops.GT, ops.GE)},
-    **{op: f"_{op.name}({', '.join(['{}'] * op.arity)})" for op in QUICK},
-    **{ops.NEG: "(-{})", ops.ABS: "abs({})", ops.SIGN: "sign({})", ops.NOT: "(not {})"},
-    **{ops.MIN: "min({}, {})", ops.MAX: "max({}, {})"},
-}
-FLOAT_TEMPLATES: dict[Op, str] = {ops.MIN: "minimum({}, {})", ops.MAX: "maximum({}, {})"}
-CASTS: dict[str, str] = {
-    **{dtype: f"rounded(float({{}}), '{dtype}')" for dtype in FLOATS},
-    "float64": "float({})",
-    **dict.fromkeys((*INTEGERS, "index"), "integer({})"),
-    "bool": "({} != 0)",
-}
-COSTS: dict[Op, str] = {
-    **dict.fromkeys((ops.MUL, *QUICK), "multiplications"),
-    **dict.fromkeys((ops.ADD, ops.SUB), "additions"),
-    **dict.fromkeys((ops.MIN, ops.MAX), "comparisons"),
-    **dict.fromkeys((ops.EQ, ops.NE, ops.LT, ops.LE, ops.GT, ops.GE), "comparisons"),
-}
-
-
-def _template(op: Op, dtype: str) -> str:
-    if dtype in FLOATS and op in FLOAT_TEMPLATES:
-        return FLOAT_TEMPLATES[op]
-    return TEMPLATES[op]

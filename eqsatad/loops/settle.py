@@ -16,7 +16,16 @@ from eqsatad.loops.domains import Domain, narrowed
 from eqsatad.loops.forms import Guard, guard, settled_condition, settled_index
 from eqsatad.terms.linear import normal
 from eqsatad.terms.nodes import (
-    FALSE, TRUE, Apply, Axis, Cast, Const, Expr, Read, Reduce, Select,
+    FALSE,
+    TRUE,
+    Apply,
+    Axis,
+    Cast,
+    Const,
+    Expr,
+    Read,
+    Reduce,
+    Select,
 )
 from eqsatad.terms.ops import ADD, AND, MUL, NEG, NOT, OR, SUB
 from eqsatad.terms.walk import conjunction, conjuncts, postorder, transform

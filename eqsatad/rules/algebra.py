@@ -122,6 +122,7 @@ def grow(
         graph.execute(encoded.text)
         graph.step("input")
         graph.schedule(SETTLE)
+        growth.nodes = _terms(graph)
         yield graph
         while (reason := _exhausted(growth, limits, start)) is None:
             changed, before = False, growth.nodes

@@ -8,16 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from eqsatad.rules.rule import Define, DomainRow, IndexRow, IntervalRow, Known, Letter
+from eqsatad.rules.rule import Define, DomainRow, IndexRow, IntervalRow, Known, Letter, Row
 from eqsatad.rules.value_rule import Pattern, ValueRule
 from eqsatad.terms.nodes import Expr, Var
 from eqsatad.terms.show import show
 from eqsatad.terms.walk import fold, with_children
 
-Row = IndexRow | IntervalRow | DomainRow | ValueRule
 
-
-def describe(row: Row) -> dict[str, str]:
+def describe(row: Row | ValueRule) -> dict[str, str]:
     """Name, kind, both sides, conditions and exactness of ``row`` as text."""
     kind, sides = KINDS[type(row)]
     before, after = sides(row)

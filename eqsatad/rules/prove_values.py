@@ -22,8 +22,16 @@ from numpy.random import Generator, default_rng
 from numpy.typing import NDArray
 
 from eqsatad.errors import RuleError
-from eqsatad.rules.value_rule import AXES, CONDITION, CONSTANT, VALUE, Condition, Pattern
-from eqsatad.rules.value_rule import ValueRule, directions
+from eqsatad.rules.value_rule import (
+    AXES,
+    CONDITION,
+    CONSTANT,
+    VALUE,
+    Condition,
+    Pattern,
+    ValueRule,
+    directions,
+)
 from eqsatad.terms.meaning import MEANING
 from eqsatad.terms.ops import OPS
 
@@ -108,8 +116,9 @@ def _filled(
     axes = dict(zip(named, chosen, strict=True))
     if not _splits_well(before, axes):
         return
-    if not all(HOLDS[condition.kind](condition, axes) for condition in row.when if
-               condition.kind in HOLDS):
+    if not all(
+        HOLDS[condition.kind](condition, axes) for condition in row.when if condition.kind in HOLDS
+    ):
         return
     constants = [name for name, letter in letters.items() if letter.op == CONSTANT]
     for numbers in product(NUMBERS, repeat=len(constants)):
@@ -203,10 +212,8 @@ def _axes(part: Pattern, filling: Filling) -> AxisSet:
 
 
 def _summed(axes: AxisSet, body: Array, filling: Filling) -> Array:
-    shape = tuple(
-        size if n in axes else body.shape[n] for n, size in enumerate(filling.extents)
-    )
-    return np.broadcast_to(body, shape).sum(axis=tuple(sorted(axes)), keepdims=True)
+    shape = tuple(size if n in axes else body.shape[n] for n, size in enumerate(filling.extents))
+    return np.asarray(np.broadcast_to(body, shape).sum(axis=tuple(sorted(axes)), keepdims=True))
 
 
 def _compare(row: ValueRule, before: Pattern, after: Pattern, filling: Filling) -> int:

@@ -183,7 +183,7 @@ def _output_axes(shape: tuple[Expr, ...], fn: Callable[..., object], name: str) 
             names.append(given.name)
     if len(names) != len(shape):
         raise IndexCountError(
-            f"{name} has {len(shape)} dimensions, and its function takes {len(names)} indices "
+            f"{name} has {len(shape)} dimensions, and its function takes "
             f"({', '.join(names)}). Give the function one parameter per dimension."
         )
     return tuple(Axis(axis, extent) for axis, extent in zip(names, shape, strict=True))

@@ -16,8 +16,8 @@ from eqsatad.terms.nodes import Apply, Axis, Const, Expr, Read, Reduce, Select, 
 from eqsatad.terms.ops import AND, FLOORDIV, GE, LT, MOD, NOT, OR
 from eqsatad.terms.polynomial import nonnegative
 from eqsatad.terms.presburger import implied
-from eqsatad.terms.ranges import interval
-from eqsatad.terms.show import brief, mark
+from eqsatad.terms.ranges import Interval, interval, rough
+from eqsatad.terms.show import brief, explained
 from eqsatad.terms.walk import conjuncts, postorder
 
 INT64 = (-(2**63), 2**63 - 1)
@@ -31,7 +31,9 @@ def check(stage: Stage) -> None:
     for root in stage.roots:
         for node in postorder(root):
             _check_divisor(root, node)
-            _check_width(root, node)
+        for node, span in rough(root).items():
+            if not _fits(span) and not _fits(interval(node)):
+                raise IndexRangeError(_too_wide(root, node))
     _check_binders(stage)
     for root, guards in _roots(stage):
         _check_reads(root, guards)
@@ -40,7 +42,7 @@ def check(stage: Stage) -> None:
         for place, index in enumerate(scatter.indices):
             if not _inside(index, stage.shape[place], guards):
                 raise OutOfBoundsError(
-                    f"{_place(stage, place, index)}:\n{mark(scatter, index)}\n"
+                    f"{_place(stage, place, index)}:\n    {stage.name}{brief(scatter)}\n"
                     "Give the scatter a condition that keeps its indices in range."
                 )
 
@@ -59,22 +61,28 @@ def _check_divisor(root: Expr, node: Expr) -> None:
     divisor = node.args[1]
     if divisor.free or depends_on_data(divisor) or (interval(divisor)[0] or 0) < 1:
         raise DivisorError(
-            f"{mark(root, divisor)}\n"
-            f"an index is divided by {brief(divisor)}, which is not known to be positive. "
-            "Divide by a positive number or a size."
+            explained(
+                f"an index is divided by {brief(divisor)}, which is not known to be positive:",
+                root,
+                node,
+                "Divide by a positive number or a size.",
+            )
         )
 
 
-def _check_width(root: Expr, node: Expr) -> None:
-    if node.dtype != "index":
-        return
-    low, high = interval(node)
-    if (low is not None and low < INT64[0]) or (high is not None and high > INT64[1]):
-        raise IndexRangeError(
-            f"{mark(root, node)}\n"
-            f"this index is in {spelled(node)}, which does not fit 64 bits. "
-            "Reduce the sizes or the coefficients."
-        )
+def _fits(span: Interval) -> bool:
+    """Whether what is known of a range is within 64 bits."""
+    low, high = span
+    return (low is None or low >= INT64[0]) and (high is None or high <= INT64[1])
+
+
+def _too_wide(root: Expr, node: Expr) -> str:
+    return explained(
+        f"an index ranges over {spelled(node)}, which does not fit 64 bits:",
+        root,
+        node,
+        "Reduce the sizes or the coefficients.",
+    )
 
 
 def _check_binders(stage: Stage) -> None:
@@ -84,9 +92,12 @@ def _check_binders(stage: Stage) -> None:
         for node, scope in _binders(root, axes):
             if twice := [axis for axis in node.axes if axis in scope]:
                 raise UnboundIndexError(
-                    f"{mark(root, node)}\n"
-                    f"index {twice[0].name} is bound here and already bound around it. "
-                    "Reduce over another axis."
+                    explained(
+                        f"index {twice[0]!r} is bound by a reduction and already bound around it:",
+                        root,
+                        node,
+                        "Reduce over another axis.",
+                    )
                 )
 
 
@@ -178,9 +189,9 @@ def _inside(index: Expr, extent: Expr, guards: Guards) -> bool:
     if depends_on_data(index) or _surely_inside(index, extent):
         return True
     low = interval(index)[0]
-    if low is None or low < 0:
-        if not (implied(Apply(GE, (index, ZERO)), guards) or nonnegative(index)):
-            return False
+    negative = low is None or low < 0
+    if negative and not (implied(Apply(GE, (index, ZERO)), guards) or nonnegative(index)):
+        return False
     return implied(Apply(LT, (index, extent)), guards) or nonnegative(extent - index - 1)
 
 
@@ -199,8 +210,9 @@ def _place(tensor: Tensor, place: int, index: Expr) -> str:
 
 def _outside(root: Expr, read: Read, place: int, guards: Guards) -> str:
     around = f" where {' and '.join(map(brief, guards))}" if guards else ""
-    return (
-        f"{mark(root, read.indices[place])}\n"
-        f"{_place(read.tensor, place, read.indices[place])}{around}.\n"
-        f"Guard the read with select, or read {read.tensor.name}.get(..., outside=0.0)."
+    return explained(
+        f"{_place(read.tensor, place, read.indices[place])}{around}:",
+        root,
+        read,
+        f"Guard the read with select, or read {read.tensor.name}.get(..., outside=0.0).",
     )

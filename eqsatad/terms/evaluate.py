@@ -53,7 +53,7 @@ from eqsatad.terms.nodes import (
     Tensor,
     Var,
 )
-from eqsatad.terms.show import brief, mark
+from eqsatad.terms.show import brief, explained
 from eqsatad.terms.walk import postorder, program
 
 # Most grid points that are worked out at once; larger boxes are split along their output axes.
@@ -260,9 +260,13 @@ class Grid:
         root = next(root for root in stage.roots if read in postorder(root))
         shape = self.run.values[read.tensor].shape
         raise OutOfBoundsError(
-            f"{stage.name} reads outside {read.tensor.name}, whose shape is {shape}"
-            f"{', at ' * bool(names)}{', '.join(names)}:\n{mark(root, read)}\n"
-            "Guard it with select, or read with get(..., outside=)."
+            explained(
+                f"{stage.name} reads outside {read.tensor.name}, whose shape is {shape}"
+                f"{', at ' * bool(names)}{', '.join(names)}:",
+                root,
+                read,
+                "Guard it with select, or read with get(..., outside=).",
+            )
         )
 
 

@@ -372,9 +372,8 @@ class Read(Expr):
         if len(self.indices) != len(self.tensor.shape):
             raise IndexCountError(
                 f"{self.tensor.name} has {len(self.tensor.shape)} dimensions "
-                f"({', '.join(map(repr, self.tensor.shape))}) and was read with "
-                f"{len(self.indices)} indices ({', '.join(map(repr, self.indices))}). "
-                "Give one index per dimension."
+                f"({', '.join(map(repr, self.tensor.shape))}) and is read at "
+                f"({', '.join(map(repr, self.indices))}). Give one index per dimension."
             )
         for index in self.indices:
             if index.dtype != "index":
@@ -566,14 +565,18 @@ class Stage(Tensor):
         )
 
     def _bound(self, body: Expr, axes: tuple[Axis, ...]) -> None:
-        from eqsatad.terms.show import mark
+        from eqsatad.terms.show import explained
 
         if stray := sorted(body.free - frozenset(axes), key=lambda axis: axis.name):
             bound = ", ".join(map(repr, axes)) or "none"
             raise UnboundIndexError(
-                f"{mark(body, stray[0])}\n"
-                f"index {stray[0]!r} of {self.name} is bound neither by its axes ({bound}) nor by "
-                f"a reduction. Reduce over {stray[0]!r}, or use a bound index."
+                explained(
+                    f"index {stray[0]!r} of {self.name} is bound neither by its axes ({bound}) "
+                    "nor by a reduction:",
+                    body,
+                    stray[0],
+                    f"Reduce over {stray[0]!r}, or use a bound index.",
+                )
             )
 
     def _fits(self, scatter: Scatter) -> None:

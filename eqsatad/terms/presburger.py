@@ -33,7 +33,7 @@ from eqsatad.terms.ops import (
     Op,
 )
 from eqsatad.terms.ranges import interval
-from eqsatad.terms.walk import conjuncts, postorder
+from eqsatad.terms.walk import conjuncts
 
 # Elementary operations of isl that one question may take (about 0.1 s), and the longest question.
 WORK_LIMIT = 200_000
@@ -81,6 +81,18 @@ def _refuted(conds: tuple[Expr, ...]) -> bool:
             _context.set_max_operations(0)
 
 
+def _parts(node: Expr) -> tuple[Expr, ...]:
+    """What a condition is written in terms of; whatever else it holds is part of an unknown.
+
+    Nothing may be learnt from inside an unknown: an axis that a reduction binds is not an axis
+    of the question, and its range may be empty.
+    """
+    if node.dtype != "bool" or not isinstance(node, Apply | Select):
+        return ()
+    known = all(part.dtype in ("bool", "index") for part in node.children)
+    return node.children if known else ()
+
+
 class Question:
     """Conditions as the text of an isl set; every unknown is a dimension of it."""
 
@@ -97,10 +109,16 @@ class Question:
 
     def write(self, root: Expr) -> str:
         """``root``, a condition or an index expression, in isl's notation."""
-        for node in postorder(root):
-            if node not in self.written and node.dtype in ("bool", "index"):
-                boolean = node.dtype == "bool"
-                self.written[node] = self._cond(node) if boolean else self._sum(node)
+        stack = [(root, False)]
+        while stack:
+            node, ready = stack.pop()
+            if node in self.written:
+                continue
+            if ready:
+                self.written[node] = self._cond(node) if node.dtype == "bool" else self._sum(node)
+                continue
+            stack.append((node, True))
+            stack.extend((part, False) for part in reversed(_parts(node)))
         return self.written[root]
 
     def _unknown(self, node: Expr) -> str:

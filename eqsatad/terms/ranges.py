@@ -25,11 +25,25 @@ ANYTHING: Interval = (None, None)
 @lru_cache(maxsize=65536)
 def interval(expr: Expr) -> Interval:
     """The least and the greatest value that ``expr`` can have, as far as known."""
+    order = postorder(expr)
+    # The terms of a sum are taken together, so only the whole sum needs its normal form.
+    whole = {child for node in order if not _is_linear(node) for child in node.children}
     known: dict[Expr, Interval] = {}
-    for node in postorder(expr):
+    for node in order:
         if node.dtype == "index":
-            known[node] = both(_node(node, known), _linear(node, known))
+            known[node] = _node(node, known)
+            if node is expr or node in whole:
+                known[node] = both(known[node], _linear(node, known))
     return known.get(expr, ANYTHING)
+
+
+def rough(root: Expr) -> dict[Expr, Interval]:
+    """An interval for every index expression under ``root``, each node taken for itself."""
+    known: dict[Expr, Interval] = {}
+    for node in postorder(root):
+        if node.dtype == "index":
+            known[node] = _node(node, known)
+    return known
 
 
 def both(a: Interval, b: Interval) -> Interval:
@@ -46,8 +60,12 @@ def hull(a: Interval, b: Interval) -> Interval:
     return low, high
 
 
+def _is_linear(node: Expr) -> bool:
+    return isinstance(node, Apply) and node.op in (ADD, SUB, MUL, NEG, MOD)
+
+
 def _linear(node: Expr, known: dict[Expr, Interval]) -> Interval:
-    if not isinstance(node, Apply) or node.op not in (ADD, SUB, MUL, MOD):
+    if not _is_linear(node):
         return ANYTHING
     form = linear(node)
     if form.terms == ((1, node),):

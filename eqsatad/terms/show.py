@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from textwrap import indent
 
 from eqsatad.terms.nodes import (
     INTEGERS,
@@ -69,6 +70,11 @@ def mark(term: Term, part: Term) -> str:
     """``term`` with every occurrence of ``part`` underlined on a second line."""
     lines = _term(term, Style(part=part)).split("\n")
     return "\n".join(line for text in lines for line in underlined(text))
+
+
+def explained(what: str, term: Term, part: Term, advice: str) -> str:
+    """A message: what is wrong, ``term`` with ``part`` underlined, and what to do about it."""
+    return f"{what}\n{indent(mark(term, part), '    ')}\n{advice}"
 
 
 def underlined(text: str) -> list[str]:

@@ -13,6 +13,7 @@ from eqsatad.terms.nodes import (
 from eqsatad.terms.ops import AND
 
 T = TypeVar("T")
+K = TypeVar("K", bound=Expr)
 
 
 def postorder(*roots: Expr) -> list[Expr]:
@@ -62,28 +63,31 @@ def transform(root: Expr, visit: Callable[[Expr], Expr]) -> Expr:
     return fold(root, lambda node, children: visit(with_children(node, children)))
 
 
-def substitute(root: Expr, mapping: Mapping[Expr, Expr]) -> Expr:
+def substitute(root: Expr, mapping: Mapping[K, Expr]) -> Expr:
     """``root`` with every node in ``mapping`` replaced, all at once and without capture.
 
     What a reduction inside ``root`` binds is not the axis of the mapping, even if it is spelled
     the same.
     """
+    table: dict[Expr, Expr] = dict(mapping.items())
     done: dict[tuple[Expr, frozenset[Expr]], Expr] = {}
-    stack = [(root, frozenset(mapping))]
+    stack = [(root, frozenset(table))]
     while stack:
-        node, keys = item = stack[-1]
+        node, active = item = stack[-1]
+        # A key that mentions an axis which is not free here cannot occur here.
+        keys = frozenset(key for key in active if key.free <= node.free)
         if item in done or node in keys or not keys:
-            done.setdefault(item, mapping[node] if node in keys else node)
+            done.setdefault(item, table[node] if node in keys else node)
             stack.pop()
             continue
-        inner, below = _entered(node, keys, mapping) if isinstance(node, Reduce) else (node, keys)
+        inner, below = _entered(node, keys, table) if isinstance(node, Reduce) else (node, keys)
         missing = [(child, below) for child in inner.children if (child, below) not in done]
         if missing:
             stack.extend(reversed(missing))
             continue
         done[item] = with_children(inner, tuple(done[child, below] for child in inner.children))
         stack.pop()
-    return done[root, frozenset(mapping)]
+    return done[root, frozenset(table)]
 
 
 def _entered(
@@ -113,8 +117,7 @@ def fresh(axis: Axis, taken: set[str]) -> Axis:
 def rename(node: Reduce, renamed: Mapping[Axis, Axis]) -> Reduce:
     """``node`` with its own axes spelled otherwise."""
     axes = tuple(renamed.get(axis, axis) for axis in node.axes)
-    mapping: dict[Expr, Expr] = {**renamed}
-    cond, body = (substitute(child, mapping) for child in node.children)
+    cond, body = (substitute(child, renamed) for child in node.children)
     return Reduce(node.combiner, axes, cond, body)
 
 

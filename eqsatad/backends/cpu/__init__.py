@@ -43,8 +43,10 @@ class Launcher:
     def __init__(self, program: LoopProgram, code: Code, threads: int) -> None:
         self._code = code
         self._run = _RUN(code.address("run"))
-        self._dispatch = _dispatcher(threads) if threads > 1 else None
-        self._dispatcher = ctypes.cast(self._dispatch, ctypes.c_void_p).value if threads > 1 else 0
+        self._dispatch = _dispatcher(threads)
+        # Without a dispatcher the code runs every chunk itself.
+        shared = ctypes.cast(self._dispatch, ctypes.c_void_p).value or 0
+        self._dispatcher = shared if threads > 1 else 0
         self._sizes = [size.name for size in program.sizes]
         self._temporaries = [
             (tensor.shape, STORAGE[tensor.dtype]) for tensor in program.temporaries

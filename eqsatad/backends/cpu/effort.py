@@ -65,5 +65,3 @@ def _values(*exprs: Expr) -> int:
         elif isinstance(node, Apply) and node.dtype != "index":
             total += COSTS[node.op]
     return total
-
-

@@ -12,18 +12,34 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+from eqsatad.backends.access import flat, harmless, natural, safe_read
 from eqsatad.backends.cpu import memory
 from eqsatad.backends.cpu.scalars import (
-    BYTES, COMPUTED, STORED, cast, constant, narrowed, operation, positive_division, whole_power,
+    BYTES,
+    COMPUTED,
+    STORED,
+    cast,
+    constant,
+    narrowed,
+    operation,
+    positive_division,
+    whole_power,
     widened,
 )
 from eqsatad.backends.cpu.text import Value, Writer, number, splat
-from eqsatad.terms.linear import Linear, linear
 from eqsatad.terms.nodes import (
-    Apply, Axis, Cast, Const, Expr, Read, Select, Size, Tensor, Var,
+    Apply,
+    Axis,
+    Cast,
+    Const,
+    Expr,
+    Read,
+    Select,
+    Size,
+    Tensor,
+    Var,
 )
-from eqsatad.terms.ops import ADD, AND, FLOORDIV, MOD, MUL, OR, POW
-from eqsatad.terms.ranges import interval
+from eqsatad.terms.ops import AND, FLOORDIV, MOD, OR, POW
 from eqsatad.terms.walk import postorder
 
 # Powers by multiplications, and those of them that are rounded once, like `pow`.
@@ -305,8 +321,7 @@ class Expressions:
             if exponent.value in powers:
                 return whole_power(self.w, values[0], int(exponent.value))
         if op in (FLOORDIV, MOD) and node.dtype == "index":
-            natural = (interval(args[0])[0] or -1) >= 0
-            return positive_division(self.w, op, values[0], values[1], natural)
+            return positive_division(self.w, op, values[0], values[1], natural(args[0]))
         return operation(op, args[0].dtype)(self.w, *values)
 
     def _select(self, cond: Expr, then: Expr, other: Expr, point: Point) -> Value:
@@ -339,30 +354,6 @@ class Expressions:
             self.w.jump(done)
         self.w.begin(done)
         return self.w.choose(options)
-
-
-def flat(tensor: Tensor, indices: Sequence[Expr]) -> Linear:
-    """The row-major offset of ``indices``."""
-    offset: Expr = Const(0, "index")
-    for extent, index in zip(tensor.shape, indices, strict=True):
-        offset = Apply(ADD, (Apply(MUL, (offset, extent)), index))
-    return linear(offset)
-
-
-def harmless(expr: Expr) -> bool:
-    """Whether ``expr`` may be worked out where its value is not asked for."""
-    return all(safe_read(node) for node in postorder(expr) if isinstance(node, Read))
-
-
-def safe_read(read: Read) -> bool:
-    """Whether a read is in range wherever its axes are."""
-    for extent, index in zip(read.tensor.shape, read.indices, strict=True):
-        low, high = interval(index)
-        if low is None or high is None or low < 0:
-            return False
-        if not isinstance(extent, Const) or high >= extent.value:
-            return False
-    return True
 
 
 def _name(axis: Axis) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import factorial, log, log2, sqrt
+from math import factorial, log, sqrt
 
 from eqsatad.backends.cpu.text import Value, Writer, number
 

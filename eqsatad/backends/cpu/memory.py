@@ -25,7 +25,9 @@ def masked(w: Writer, dtype: str, lanes: int, address: str, mask: Value) -> Valu
 def masked_store(w: Writer, value: Value, address: str, mask: Value) -> None:
     """A store of consecutive elements where ``mask`` holds."""
     name = f"llvm.masked.store.{_suffix(value.kind, value.lanes)}.p0"
-    w.module.declarations[name] = f"declare void @{name}({value.type}, ptr, i32 immarg, {mask.type})"
+    w.module.declarations[name] = (
+        f"declare void @{name}({value.type}, ptr, i32 immarg, {mask.type})"
+    )
     w.line(
         f"call void @{name}({value.typed}, ptr {address}, i32 {BYTES[value.kind]}, {mask.typed})"
     )
@@ -61,9 +63,7 @@ def scatter(w: Writer, value: Value, base: str, offsets: Value, mask: Value) -> 
 
 
 def _places(w: Writer, kind: str, base: str, offsets: Value) -> Value:
-    return w.emit(
-        f"getelementptr {kind}, ptr {base}, {offsets.typed}", "ptr", offsets.lanes
-    )
+    return w.emit(f"getelementptr {kind}, ptr {base}, {offsets.typed}", "ptr", offsets.lanes)
 
 
 def _suffix(kind: str, lanes: int) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from eqsatad.backends.cpu import functions
-from eqsatad.backends.cpu.text import FLOAT_BITS, Value, Writer, number, spell
+from eqsatad.backends.cpu.text import FLOAT_BITS, Value, Writer, number
 from eqsatad.terms import ops
 from eqsatad.terms.ops import Op
 

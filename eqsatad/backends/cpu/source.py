@@ -8,21 +8,20 @@ made in chunks whose number does not depend on the threads, so neither do the re
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
+from eqsatad.backends.blocks import buffers_of, groups, touched
 from eqsatad.backends.cpu.effort import effort, index
 from eqsatad.backends.cpu.expressions import Expressions, Place, Point
 from eqsatad.backends.cpu.scalars import BYTES, STORED
 from eqsatad.backends.cpu.statements import Statements
 from eqsatad.backends.cpu.text import Module, Value, Writer, number
+from eqsatad.backends.cpu.tiles import Tile, plan
 from eqsatad.backends.cpu.tilewriter import TileWriter, spread
-from eqsatad.backends.cpu.tiles import Tile, expressions_of, plan, walk
-from eqsatad.loops.nest import Accumulate, Assign, Block, For, If, LoopProgram, Statement, Store
-from eqsatad.terms.nodes import Apply, Const, Expr, Read, Tensor
+from eqsatad.loops.nest import Block, For, LoopProgram
+from eqsatad.terms.nodes import Apply, Const, Expr, Tensor
 from eqsatad.terms.ops import FLOORDIV
-from eqsatad.terms.walk import postorder
 
 # Picoseconds of work below which one thread is faster, and that one chunk takes.
 ALONE = 100_000_000
@@ -71,38 +70,6 @@ def write(program: LoopProgram, machine: Machine, *, exact: bool = False) -> Sou
     vector = f'"prefer-vector-width"="{8 * machine.vector}"'
     outside = sorted(name for name in module.declarations if not name.startswith("llvm."))
     return Source(module.text(["nounwind", vector]), tuple(outside))
-
-
-def buffers_of(program: LoopProgram) -> list[Tensor]:
-    """Every buffer, in the order of the table of arguments."""
-    return [*program.inputs, *program.outputs, *program.temporaries]
-
-
-def groups(program: LoopProgram) -> Iterator[Block]:
-    """Statements that share no locals, in order; those that are not parallel go together."""
-    for nest in program.nests:
-        if any(_sets_local(statement) for statement in nest.body):
-            yield nest.body
-            continue
-        for parallel, run in groupby(nest.body, key=_parallel):
-            if parallel:
-                yield from ((statement,) for statement in run)
-            else:
-                yield tuple(run)
-
-
-def _parallel(statement: Statement) -> bool:
-    return isinstance(statement, For) and statement.parallel
-
-
-def _sets_local(statement: Statement) -> bool:
-    """Whether ``statement`` sets a local that the next ones may use."""
-    match statement:
-        case Assign():
-            return True
-        case If(_, then, other):
-            return any(_sets_local(each) for each in (*then, *other))
-    return False
 
 
 @dataclass(frozen=True)
@@ -203,9 +170,7 @@ class Driver:
                 self._step(w, expressions, dispatcher, step)
         w.finish("run", ["ptr %args"])
 
-    def _step(
-        self, w: Writer, expressions: Expressions, dispatcher: Value, step: Step
-    ) -> None:
+    def _step(self, w: Writer, expressions: Expressions, dispatcher: Value, step: Step) -> None:
         if (share := step.share) is None:
             w.line(f"call void @{step.name}(ptr %args, i64 0, i64 1)")
             return
@@ -250,19 +215,6 @@ def _alone(w: Writer, name: str, start: Value, stop: Value, chunk: Value) -> Non
     w.set(slot, after)
     w.jump(head)
     w.begin(done)
-
-
-def touched(block: Block) -> dict[Tensor, bool]:
-    """The buffers that ``block`` uses, and whether it writes them."""
-    found: dict[Tensor, bool] = {}
-    for statement in walk(block):
-        for expr in expressions_of(statement):
-            for node in postorder(expr):
-                if isinstance(node, Read):
-                    found.setdefault(node.tensor, False)
-        if isinstance(statement, Store | Accumulate):
-            found[statement.buffer] = True
-    return found
 
 
 def _parameter(tensor: Tensor, name: str, used: Mapping[Tensor, bool]) -> str:

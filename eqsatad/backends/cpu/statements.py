@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 
+from eqsatad.backends.blocks import walk
 from eqsatad.backends.cpu.expressions import Expressions, Local, Place, Point
 from eqsatad.backends.cpu.scalars import COMPUTED, operation
 from eqsatad.backends.cpu.text import FLOAT_BITS, Value, Writer, number
-from eqsatad.backends.cpu.tiles import added, walk
+from eqsatad.backends.cpu.tiles import added
 from eqsatad.loops.nest import Accumulate, Assign, Block, For, If, Statement, Store
 from eqsatad.terms.nodes import Apply, Axis, Expr, Read, Var
 from eqsatad.terms.ops import ADD, MUL
@@ -98,7 +99,11 @@ class Statements:
                     self.expressions.assign(var, self.w.add_up(before, vector), point)
 
     def _inside(
-        self, statement: Statement, lane: Axis, lanes: int, partial: dict[Var, Var],
+        self,
+        statement: Statement,
+        lane: Axis,
+        lanes: int,
+        partial: dict[Var, Var],
         points: Sequence[Point],
     ) -> None:
         assert isinstance(statement, For), "a loop over lanes is inside loops only"
@@ -116,7 +121,12 @@ class Statements:
                         self.statement(each, inner)
 
     def _vectors(
-        self, loop: For, start: Value, stop: Value, lanes: int, partial: dict[Var, Var],
+        self,
+        loop: For,
+        start: Value,
+        stop: Value,
+        lanes: int,
+        partial: dict[Var, Var],
         points: Sequence[Point],
     ) -> None:
         """The loop by whole vectors, and what is left under a mask."""
@@ -126,13 +136,18 @@ class Statements:
         whole = self.w.two("sub nsw", self.w.two("add nsw", start, count), rest)
         with self.w.loop(start, whole, lanes) as index, self.expressions.scope():
             self._sums(loop, Place(index, lane=True), lanes, None, partial, points)
-        with self.w.when(self.w.compare("icmp sgt", rest, number(0, "i64"))):
-            with self.expressions.scope():
-                mask = self.w.compare("icmp ult", self.w.counting(lanes), rest)
-                self._sums(loop, Place(whole, lane=True), lanes, mask, partial, points)
+        left = self.w.compare("icmp sgt", rest, number(0, "i64"))
+        with self.w.when(left), self.expressions.scope():
+            mask = self.w.compare("icmp ult", self.w.counting(lanes), rest)
+            self._sums(loop, Place(whole, lane=True), lanes, mask, partial, points)
 
     def _sums(
-        self, loop: For, place: Place, lanes: int, mask: Value | None, partial: dict[Var, Var],
+        self,
+        loop: For,
+        place: Place,
+        lanes: int,
+        mask: Value | None,
+        partial: dict[Var, Var],
         points: Sequence[Point],
     ) -> None:
         inner = [point.at(loop.axis, place).by(lanes).under(mask) for point in points]

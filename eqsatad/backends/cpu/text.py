@@ -169,9 +169,7 @@ class Writer:
         """``value`` converted by ``code`` unless it is of that type already."""
         if value.kind == kind:
             return value
-        return self.emit(
-            f"{code} {value.typed} to {spell(kind, value.lanes)}", kind, value.lanes
-        )
+        return self.emit(f"{code} {value.typed} to {spell(kind, value.lanes)}", kind, value.lanes)
 
     def intrinsic(self, name: str, *args: Value) -> Value:
         """``llvm.name`` overloaded on the type of its operands, which are all the same."""
@@ -181,7 +179,9 @@ class Writer:
         full = f"llvm.{name}.{f'v{lanes}' if lanes else ''}{suffix}"
         return self.call(full, args_, kind, lanes)
 
-    def call(self, name: str, args: Sequence[Value], kind: str, lanes: int, note: str = "") -> Value:
+    def call(
+        self, name: str, args: Sequence[Value], kind: str, lanes: int, note: str = ""
+    ) -> Value:
         """The result of the outside function ``name``, which is declared with ``note``."""
         types = ", ".join(arg.type for arg in args)
         result = spell(kind, lanes)

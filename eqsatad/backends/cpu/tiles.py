@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from math import ceil, prod
 
-from eqsatad.backends.cpu.expressions import flat
+from eqsatad.backends.access import flat
+from eqsatad.backends.blocks import expressions_of, walk
+from eqsatad.backends.cpu.fusion import fused
 from eqsatad.backends.cpu.scalars import BYTES, COMPUTED
 from eqsatad.loops.nest import Accumulate, Assign, Block, For, If, Statement, Store
 from eqsatad.terms.linear import linear
@@ -27,6 +29,8 @@ from eqsatad.terms.walk import postorder
 ISSUE = 0.5
 LATENCY = 4.0
 ADD_UP = 12.0
+# A lane of a vector that is not contiguous, compared with a whole contiguous vector.
+APART = 2
 # What an extent is taken for when it is a symbolic size.
 TYPICAL = 64
 LANE_COUNTS = (1, 2, 3, 4)
@@ -55,7 +59,9 @@ class Tile:
     @property
     def order(self) -> tuple[For, ...]:
         """The loops over tiles, outermost first: what neighbours share is close together."""
-        rows = [loop for loop in self.loops if loop.axis in self.counts and loop.axis is not self.lane]
+        rows = [
+            loop for loop in self.loops if loop.axis in self.counts and loop.axis is not self.lane
+        ]
         lane = [loop for loop in self.loops if loop.axis is self.lane]
         rest = [loop for loop in self.loops if loop not in rows and loop not in lane]
         return tuple((*rows, *rest) if self.inner else (*rest, *lane, *rows))
@@ -73,12 +79,18 @@ class Leaf:
 
 def plan(statement: Statement, vector: int, registers: int, exact: bool) -> Tile | None:
     """The best tile for ``statement``; None if it is no nest around reductions."""
-    loops, body = chain(statement)
+    loops, body = fused(*chain(statement))
     leaves = tuple(_leaves(body, 1.0))
-    stores = [each for each in walk(body) if isinstance(each, Store)]
-    if not loops or not leaves or not stores or not _independent(loops, body, stores):
+    stores = list(_stores(body, 1.0))
+    if (
+        not loops
+        or not leaves
+        or not stores
+        or any(store.buffer.dtype == "bool" for store, _ in stores)
+        or not _independent(loops, body, [s for s, _ in stores])
+    ):
         return None
-    lanes = vector // max(BYTES[COMPUTED[store.buffer.dtype]] for store in stores)
+    lanes = vector // max(BYTES[COMPUTED[store.buffer.dtype]] for store, _ in stores)
     best: tuple[float, Tile] | None = None
     for tile in _candidates(loops, body, leaves, lanes, registers, exact):
         cost = _cycles(tile, leaves, stores)
@@ -97,33 +109,6 @@ def chain(statement: Statement) -> tuple[tuple[For, ...], Block]:
         loops.append(loop)
         body = loop.body
     return tuple(loops), body
-
-
-def walk(block: Block) -> Iterator[Statement]:
-    """Every statement in ``block``, outer ones first."""
-    stack = list(reversed(block))
-    while stack:
-        statement = stack.pop()
-        yield statement
-        match statement:
-            case For(body=body):
-                stack.extend(reversed(body))
-            case If(_, then, other):
-                stack.extend(reversed((*then, *other)))
-
-
-def expressions_of(statement: Statement) -> tuple[Expr, ...]:
-    """The expressions that ``statement`` itself works out."""
-    match statement:
-        case For(_, start, stop):
-            return (start, stop)
-        case If(cond, _, _):
-            return (cond,)
-        case Assign(_, value):
-            return (value,)
-        case Store(_, indices, value) | Accumulate(_, indices, value):
-            return (*indices, value)
-    raise AssertionError(f"{type(statement).__name__} is no statement")
 
 
 def length(loop: For) -> int | None:
@@ -152,6 +137,18 @@ def _leaves(block: Block, trips: float) -> Iterator[Leaf]:
             yield from inner
         else:
             yield _leaf(statement, here)
+
+
+def _stores(block: Block, trips: float) -> Iterator[tuple[Store, float]]:
+    """Every store, and how often it is done for one point."""
+    for statement in block:
+        match statement:
+            case Store():
+                yield statement, trips
+            case If(_, then, other):
+                yield from _stores((*then, *other), trips)
+            case For(body=body):
+                yield from _stores(body, trips * _typical(statement))
 
 
 def _leaf(loop: For, trips: float) -> Leaf:
@@ -192,12 +189,16 @@ def _injective(loops: Sequence[For], store: Store) -> bool:
                 break
             reach += coef * (high or 0)
         else:
-            left -= {atom for _, atom in own}  # type: ignore[misc]  # these are axes
+            left -= {atom for _, atom in own}
     return not left
 
 
 def _candidates(
-    loops: Sequence[For], body: Block, leaves: Sequence[Leaf], lanes: int, registers: int,
+    loops: Sequence[For],
+    body: Block,
+    leaves: Sequence[Leaf],
+    lanes: int,
+    registers: int,
     exact: bool,
 ) -> Iterator[Tile]:
     """Every tile that could be used."""
@@ -304,7 +305,7 @@ def added(statement: Assign) -> Expr | None:
     return None
 
 
-def _cycles(tile: Tile, leaves: Sequence[Leaf], stores: Sequence[Store]) -> float:
+def _cycles(tile: Tile, leaves: Sequence[Leaf], stores: Sequence[tuple[Store, float]]) -> float:
     """Cycles per result, counting what tiles at the ends compute in vain."""
     copies = prod(tile.counts.values())
     total = 0.0
@@ -317,14 +318,14 @@ def _cycles(tile: Tile, leaves: Sequence[Leaf], stores: Sequence[Store]) -> floa
             trips = leaf.trips / along * ceil(along / tile.lanes)
             total += copies * ADD_UP
         total += trips * max(LATENCY, ISSUE * max(work, loads))
-    for store in stores:
-        spread = max(1, tile.lanes) if not tile.inner else 1
-        each = 1 if stride(store.buffer, store.indices, tile.lane) == 1 else spread
-        total += copies * each
+    for store, trips in stores:
+        along = stride(store.buffer, store.indices, tile.lane)
+        total += trips * copies * (1 if tile.inner or along == 1 else APART * tile.lanes)
     results = float(copies)
     for loop in tile.loops:
         step = tile.step(loop.axis)
-        extent = length(loop) or TYPICAL
+        known = length(loop)
+        extent = TYPICAL if known is None else max(1, known)
         results *= extent / (ceil(extent / step) * step)
     return total / (results * (max(1, tile.lanes) if not tile.inner else 1))
 
@@ -335,7 +336,7 @@ def _load(tile: Tile, read: Read) -> float:
     if not tile.lanes:
         return copies
     along = stride(read.tensor, read.indices, tile.lane)
-    return copies * (1 if along in (0, 1) else tile.lanes)
+    return copies * (1 if along in (0, 1) else APART * tile.lanes)
 
 
 def stride(tensor: Tensor, indices: Sequence[Expr], axis: Axis | None) -> int | None:
@@ -346,5 +347,3 @@ def stride(tensor: Tensor, indices: Sequence[Expr], axis: Axis | None) -> int | 
     if any(axis in atom.free and atom is not axis for _, atom in form.terms):
         return None
     return form.coefficient(axis)
-
-

@@ -60,9 +60,7 @@ class TileWriter:
         order = self.tile.order
         counts = [self._outside(tiles_along(self.tile, loop)) for loop in order]
         with ExitStack() as loops:
-            flat = loops.enter_context(
-                self.w.loop(Value("%begin", "i64"), Value("%end", "i64"))
-            )
+            flat = loops.enter_context(self.w.loop(Value("%begin", "i64"), Value("%end", "i64")))
             places = self._unflattened(flat, counts[:taken])
             zero = number(0, "i64")
             for count in counts[taken:]:
@@ -109,9 +107,7 @@ class TileWriter:
         """The first value of a tile; the last tile is moved back to end with the loop."""
         step = self.tile.step(loop.axis)
         base = self._outside(loop.start)
-        base = self.w.two(
-            "add nsw", base, self.w.two("mul nsw", place, number(step, "i64"))
-        )
+        base = self.w.two("add nsw", base, self.w.two("mul nsw", place, number(step, "i64")))
         extent = length(loop)
         if extent is None or extent < step or extent % step == 0:
             return base

@@ -1,0 +1,76 @@
+"""Loops over neighbouring dimensions as one loop, where every array is walked without a jump.
+
+``for a < A: for b < B`` with every offset a multiple of ``B*a + b`` is ``for m < A*B``. In the
+fused body the index of the first dimension is 0 and that of the second runs on beyond its
+extent, which gives the right offset; only offsets are looked at after this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from eqsatad.backends.access import flat
+from eqsatad.backends.blocks import expressions_of, replaced, walk
+from eqsatad.loops.nest import Accumulate, Block, For, Statement, Store
+from eqsatad.terms.linear import linear
+from eqsatad.terms.nodes import Axis, Const, Expr, Read, Tensor
+from eqsatad.terms.walk import postorder
+
+ZERO = Const(0, "index")
+
+
+def fused(loops: Sequence[For], body: Block) -> tuple[tuple[For, ...], Block]:
+    """``loops`` with neighbours joined where that is possible, and the body that fits them."""
+    done: list[For] = []
+    for loop in reversed(loops):
+        if done and (size := _joined(loop, done[0], body)) is not None:
+            axis = Axis(f"{loop.axis.name}_{done[0].axis.name}", Const(size, "index"))
+            body = replaced(body, {loop.axis: ZERO, done[0].axis: axis})
+            done[0] = For(axis, ZERO, axis.extent, body, True)
+        else:
+            done.insert(0, loop)
+    return tuple(done), body
+
+
+def _joined(outer: For, inner: For, body: Block) -> int | None:
+    """The extent of both loops as one; None if they cannot be joined."""
+    counts = []
+    for loop in (outer, inner):
+        start, stop = linear(loop.start), linear(loop.stop)
+        if start.terms or start.const or stop.terms:
+            return None
+        counts.append(stop.const)
+    pair = {outer.axis, inner.axis}
+    for tensor, indices in _accesses(body):
+        form = flat(tensor, indices)
+        if any(atom.free & pair and atom not in pair for _, atom in form.terms):
+            return None
+        if form.coefficient(outer.axis) != counts[1] * form.coefficient(inner.axis):
+            return None
+    if any(_used_as_value(each, pair) for each in walk(body)):
+        return None
+    return counts[0] * counts[1]
+
+
+def _accesses(body: Block) -> Iterator[tuple[Tensor, Sequence[Expr]]]:
+    """Every element that ``body`` reads or writes."""
+    for each in walk(body):
+        if isinstance(each, Store | Accumulate):
+            yield each.buffer, each.indices
+        for node in postorder(*expressions_of(each)):
+            if isinstance(node, Read):
+                yield node.tensor, node.indices
+
+
+def _used_as_value(statement: Statement, pair: set[Axis]) -> bool:
+    """Whether an axis of ``pair`` is used for more than the indices of arrays."""
+    stack = list(expressions_of(statement))
+    if isinstance(statement, Store | Accumulate):
+        stack = [statement.value]
+    while stack:
+        node = stack.pop()
+        if node in pair:
+            return True
+        if not isinstance(node, Read):
+            stack.extend(child for child in node.children if child.free & pair)
+    return False
