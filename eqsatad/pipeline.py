@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import overload
 
 from eqsatad import backends
 from eqsatad.backends.kernel import Kernel
@@ -145,7 +146,13 @@ class Gradients(Sequence[Tensor]):
     def __len__(self) -> int:
         return len(self.results)
 
-    def __getitem__(self, place):  # type: ignore[no-untyped-def, override]
+    @overload
+    def __getitem__(self, place: int) -> Tensor: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Tensor]: ...
+
+    def __getitem__(self, place: int | slice) -> Tensor | Sequence[Tensor]:
         return self.results[place]
 
     def __iter__(self) -> Iterator[Tensor]:

@@ -20,6 +20,7 @@ from eqsatad.rules.value_rule import (
     guard,
     h,
     lacks,
+    pattern,
     pick,
     rewrite,
     single,
@@ -39,6 +40,7 @@ SUMS = (
     rewrite("sum-dividend", sum_over(S | T, x / y), sum_over(S, x * sum_over(T, 1 / y)),
             absent(T, x)),
     rewrite("sum-unused", sum_over(S | T, x), extent(T) * sum_over(S, x), absent(T, x), single(T)),
+    rewrite("sum-of-zero", sum_over(S, pattern(0)), 0, exact=True),
     rewrite("sum-plus-sum", sum_over(S, x) + sum_over(S, y), sum_over(S, x + y)),
     # Distribution pays where one of the parts then loses an axis.
     rewrite("sum-of-plus", sum_over(S | T, x + y), sum_over(S | T, x) + sum_over(S | T, y),

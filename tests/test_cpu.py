@@ -1,26 +1,40 @@
 """The CPU backend: every operation on every dtype, tiles, threads, the cache of objects."""
 
 import math
+import threading
+import warnings
+from multiprocessing import get_context
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from eqsatad.backends import build, cache
-from eqsatad.backends.kernel import from_bits, to_bits
-from eqsatad.loops.nest import For, LoopProgram, Nest, Store
+from eqsatad.backends import build, cache, cpu
+from eqsatad.backends.cpu.machine import load
+from eqsatad.backends.cpu.source import Machine, write
+from eqsatad.backends.cpu.tiles import plan
+from eqsatad.backends.kernel import Kernel, from_bits, to_bits
+from eqsatad.errors import ArgumentError, BackendError, CacheWarning
+from eqsatad.loops.lower import lower
+from eqsatad.terms import builders as ea
 from eqsatad.terms import ops
-from eqsatad.terms.nodes import (
-    Apply,
-    Axis,
-    Cast,
-    Const,
-    Placeholder,
-    Read,
-    Size,
-    Stage,
+from eqsatad.terms.evaluate import evaluate
+from eqsatad.terms.nodes import Apply, Cast, Const, Read, Select
+from tests.loop_programs import (
+    CASES,
+    INF,
+    NAN,
+    SPECIAL,
+    arrays_for,
+    conv_input_gradient,
+    conv_weight_gradient,
+    lowered,
+    mapped,
+    matmul,
+    place,
+    reduced,
 )
-
-NAN, INF = math.nan, math.inf
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -28,30 +42,6 @@ def _cache(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(cache.VARIABLE, str(tmp_path_factory.mktemp("objects")))
         yield
-
-
-def index(number):
-    return Const(number, "index")
-
-
-def stage(name, axes, dtype):
-    """A stage of which only the shape and dtype matter."""
-    zero = Const(False if dtype == "bool" else 0.0 if "float" in dtype else 0, dtype)
-    return Stage(name, tuple(axes), zero)
-
-
-def mapped(formula, *dtypes, length=None, wanted=None):
-    """The program ``y[i] = formula(a[i], b[i], ...)``."""
-    extent = Size("n") if length is None else index(length)
-    axis = Axis("i", extent)
-    inputs = tuple(
-        Placeholder(name, (extent,), dtype) for name, dtype in zip("abc", dtypes, strict=False)
-    )
-    value = formula(*(Read(tensor, (axis,)) for tensor in inputs))
-    output = stage("y", [axis], wanted or value.dtype)
-    loop = For(axis, index(0), extent, (Store(output, (axis,), value),), True)
-    sizes = (extent,) if length is None else ()
-    return LoopProgram(inputs, (output,), (), sizes, (Nest(output, (loop,)),))
 
 
 def applied(op):
@@ -81,7 +71,6 @@ def exact_softplus(x):
     return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
 
 
-SPECIAL = [NAN, INF, -INF, 0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.5, -2.5, 1e-30, -1e-30, 1e30, -1e30]
 ORDINARY = np.concatenate([np.linspace(-20, 20, 997), np.geomspace(1e-12, 1e12, 401)])
 # Of each function of one number: the exact value, and the stated bound in units of last place.
 UNARY = {
@@ -284,3 +273,332 @@ def test_power_with_a_literal_exponent(exponent, exact):
     got = run(lambda a: Apply(ops.POW, (a, Const(exponent, "float64"))), x, exact=exact)
     with np.errstate(all="ignore"):
         np.testing.assert_allclose(got, x**exponent, rtol=4e-16)
+
+
+# Vectors and registers of AVX-512, AVX2, SSE and NEON.
+MACHINES = [Machine(64, 32), Machine(32, 16), Machine(16, 16), Machine(16, 32)]
+
+
+def compiled(program, machine, threads=1, exact=False):
+    source = write(program, machine, exact=exact)
+    launch = cpu.Launcher(program, load(source.text, source.outside), threads)
+    return Kernel(program, target="cpu", source=source.text, launch=launch)
+
+
+def check(output, arrays, results):
+    program = lowered(output)
+    given_arrays = {tensor.name: a for tensor, a in zip(program.inputs, arrays, strict=True)}
+    (expected,) = evaluate([output], given_arrays)
+    # Sums of tens of terms of size one: a few roundings of the dtype's last place each.
+    tolerance = {"float16": 2e-3, "float64": 1e-13}.get(output.dtype, 1e-5)
+    np.testing.assert_allclose(results[0], expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=str)
+@pytest.mark.parametrize("name", CASES)
+def test_program_agrees_with_the_meaning_of_its_stages(name, machine):
+    program = lowered(CASES[name])
+    arrays = arrays_for(program)
+    check(CASES[name], arrays, compiled(program, machine)(*arrays))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_exact_program_agrees_with_the_meaning_of_its_stages(name):
+    program = lowered(CASES[name])
+    arrays = arrays_for(program)
+    check(CASES[name], arrays, build(program, exact=True)(*arrays))
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    sizes=st.tuples(*[st.integers(1, 40)] * 3),
+    machine=st.sampled_from(MACHINES),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_matrix_product_of_any_shape(sizes, machine, seed):
+    output = matmul(*sizes)
+    arrays = arrays_for(lowered(output), seed)
+    check(output, arrays, compiled(lowered(output), machine)(*arrays))
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    make=st.sampled_from([conv_input_gradient, conv_weight_gradient]),
+    channels=st.tuples(*[st.integers(1, 18)] * 2),
+    size=st.integers(3, 21),
+    pad=st.integers(0, 2),
+    machine=st.sampled_from(MACHINES),
+)
+def test_convolution_gradients_of_any_shape(make, channels, size, pad, machine):
+    output = make(2, *channels, size, 3, pad)
+    arrays = arrays_for(lowered(output))
+    check(output, arrays, compiled(lowered(output), machine)(*arrays))
+
+
+def test_products_run_in_register_tiles():
+    for name in ("matmul", "conv dX", "conv dW", "flattened", "column sums"):
+        (nest,) = lowered(CASES[name]).nests
+        assert plan(nest.body[0], 64, 32, False) is not None, name
+
+
+def test_fused_dimensions_fill_vectors():
+    (nest,) = lowered(CASES["flattened"]).nests
+    tile = plan(nest.body[0], 16, 16, False)
+    lane = next(loop for loop in tile.loops if loop.axis is tile.lane)
+    assert lane.stop.value == 45
+
+
+def test_exact_sum_is_added_in_order():
+    """Adding 1 to 1e8 in float32 changes nothing, so only the order given yields this."""
+    values = np.array([1e8, *[1.0] * 63, -1e8], "float32")
+    x, r = place(65, name="x"), reduced(65, "r")
+    output = ea.compute((), lambda: ea.sum(x[r], axis=r), name="y")
+    assert build(lower([output]), exact=True)(values)[0] == 0.0
+
+
+def test_exact_product_is_rounded_before_it_is_added():
+    a = np.array([1 + 2.0**-12], "float32")
+    formula = lambda x, y: Apply(ops.SUB, (Apply(ops.MUL, (x, x)), y))  # noqa: E731
+    square = np.float32(a[0] * a[0])
+    assert run(formula, a, np.array([square]), exact=True)[0] == 0.0
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("name", ["matmul", "total", "column sums", "outer rows"])
+def test_nan_and_infinity_pass_through_sums(name, exact):
+    program = lowered(CASES[name])
+    arrays = [np.full_like(array, 1.0) for array in arrays_for(program)]
+    kernel = build(program, exact=exact)
+    for special in (INF, NAN):
+        arrays[0].flat[0] = special
+        result = kernel(*arrays)[0]
+        expected = evaluate([CASES[name]], dict(zip(kernel.inputs, arrays, strict=True)))[0]
+        np.testing.assert_array_equal(result, expected)
+
+
+def test_maximum_of_nothing_but_nan_is_nan():
+    x, r = place(3, 40, name="x"), reduced(40, "r")
+    output = ea.compute((3,), lambda i: ea.max(x[i, r], axis=r), name="y")
+    values = np.zeros((3, 40), "float32")
+    values[0, 17] = NAN
+    values[1, 20] = INF
+    result = build(lower([output]))(values)[0]
+    assert np.isnan(result[0])
+    assert result[1:].tolist() == [INF, 0.0]
+
+
+def test_side_that_is_not_chosen_is_not_read():
+    def formula(a):
+        far = Read(a.tensor, (Cast(Read(a.tensor, a.indices), "index"),))
+        return Select(Apply(ops.GE, (a, Const(0.0, "float32"))), far, Const(-5.0, "float32"))
+
+    x = np.array([1.0, -(2.0**40), 0.0], "float32")
+    assert run(formula, x).tolist() == [-(2.0**40), -5.0, 1.0]
+
+
+def test_second_condition_is_not_read_where_the_first_decides():
+    def formula(a):
+        far = Read(a.tensor, (Cast(a, "index"),))
+        some = Const(0.0, "float32")
+        return Apply(ops.AND, (Apply(ops.GE, (a, some)), Apply(ops.GT, (far, some))))
+
+    x = np.array([1.0, -(2.0**40), 0.0], "float32")
+    assert run(formula, x).tolist() == [False, False, True]
+
+
+def symbolic():
+    n, k, m = ea.size("n"), ea.size("k"), ea.size("m")
+    a, b = ea.placeholder((n, k), name="a"), ea.placeholder((k, m), name="b")
+    r = ea.reduce_axis((0, k), name="r")
+    output = ea.compute((n, m), lambda i, j: ea.sum(a[i, r] * b[r, j], axis=r), name="c")
+    return lower([output])
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=str)
+def test_symbolic_sizes(machine):
+    kernel = compiled(symbolic(), machine)
+    rng = np.random.default_rng(3)
+    for n, k, m in [(1, 1, 1), (5, 7, 3), (16, 16, 16), (33, 20, 70)]:
+        a = rng.standard_normal((n, k)).astype("float32")
+        b = rng.standard_normal((k, m)).astype("float32")
+        np.testing.assert_allclose(kernel(a, b)[0], a @ b, rtol=1e-5, atol=1e-5)
+
+
+def test_sum_of_a_thousand_terms_is_compiled():
+    def formula(a):
+        total = a
+        for number in range(3000):
+            total = Apply(ops.ADD, (total, Const(float(number % 3), "float32")))
+        return total
+
+    assert run(formula, np.array([1.0], "float32")).tolist() == [3001.0]
+
+
+@pytest.mark.parametrize("name", ["matmul", "softmax", "scattered", "conv dW", "border"])
+def test_results_are_the_same_bits_for_any_number_of_threads(name, monkeypatch):
+    # Every parallel step is shared, however small, in chunks of a few iterations.
+    monkeypatch.setattr("eqsatad.backends.cpu.source.ALONE", 0)
+    monkeypatch.setattr("eqsatad.backends.cpu.source.CHUNK", 2_000_000)
+    program = lowered(CASES[name])
+    arrays = arrays_for(program)
+    first, *others = (build(program, threads=threads)(*arrays)[0] for threads in (1, 2, 5))
+    for other in others:
+        assert np.array_equal(first.view("uint8"), other.view("uint8"))
+
+
+def test_every_iteration_of_a_shared_loop_runs_once(monkeypatch):
+    monkeypatch.setattr("eqsatad.backends.cpu.source.ALONE", 0)
+    monkeypatch.setattr("eqsatad.backends.cpu.source.CHUNK", 1)
+    x = np.arange(20_011, dtype="float64")
+    kernel = build(mapped(applied(ops.NEG), "float64"), threads=4)
+    for _ in range(20):
+        assert np.array_equal(kernel(x)[0], -x)
+
+
+def test_calls_from_several_threads_do_not_mix(monkeypatch):
+    monkeypatch.setattr("eqsatad.backends.cpu.source.ALONE", 0)
+    program = lowered(CASES["softmax"])
+    kernel = build(program, threads=3)
+    inputs = [arrays_for(program, seed) for seed in range(4)]
+    expected = [kernel(*arrays)[0] for arrays in inputs]
+    wrong = []
+
+    def work(number):
+        for _ in range(50):
+            if not np.array_equal(kernel(*inputs[number])[0], expected[number]):
+                wrong.append(number)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_scatter_adds_in_the_order_of_the_program():
+    """In float32, 1e8 + 1 - 1e8 is 0 and 1e8 - 1e8 + 1 is 1."""
+    program = lowered(CASES["scattered"])
+    h, at = np.zeros((50, 20), "float32"), np.zeros(50, "int64")
+    h[:3] = np.array([1e8, 1.0, -1e8])[:, None]
+    assert build(program, threads=4)(h=h, at=at)[0][0].tolist() == [0.0] * 20
+
+
+def _in_child(queue, kernel, x):
+    queue.put(kernel(x)[0])
+
+
+def test_kernel_works_in_a_forked_process(monkeypatch):
+    monkeypatch.setattr("eqsatad.backends.cpu.source.ALONE", 0)
+    monkeypatch.setattr("eqsatad.backends.cpu.source.CHUNK", 1)
+    x = np.arange(1000, dtype="float32")
+    kernel = build(mapped(applied(ops.NEG), "float32"), threads=3)
+    kernel(x)
+    context = get_context("fork")
+    queue = context.SimpleQueue()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = context.Process(target=_in_child, args=(queue, kernel, x))
+        child.start()
+    child.join(30)
+    assert child.exitcode == 0
+    assert np.array_equal(queue.get(), -x)
+
+
+def test_threads_below_one_are_refused():
+    with pytest.raises(ArgumentError, match="threads is 0; give at least 1"):
+        build(mapped(applied(ops.NEG), "float32"), threads=0)
+
+
+@pytest.fixture
+def objects(tmp_path, monkeypatch):
+    """An empty cache directory."""
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "objects"))
+    return tmp_path / "objects"
+
+
+def negation(length):
+    kernel = build(mapped(applied(ops.NEG), "float32", length=length), threads=1)
+    x = np.arange(length, dtype="float32")
+    assert np.array_equal(kernel(x)[0], -x)
+
+
+def test_second_build_comes_from_disk(objects, monkeypatch):
+    negation(5)
+    (entry,) = cache.entries()
+    assert entry[1] > 0
+    monkeypatch.setattr(
+        "eqsatad.backends.cpu.machine._compiled", lambda *args: pytest.fail("compiled again")
+    )
+    negation(5)
+
+
+def test_other_code_is_another_entry(objects):
+    negation(5)
+    negation(6)
+    assert len(cache.entries()) == 2
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:-7], lambda data: data[:40], lambda _: b""])
+def test_damaged_entry_is_reported_and_rebuilt(objects, damage):
+    negation(5)
+    (path,) = objects.iterdir()
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.warns(CacheWarning, match="is damaged; it is compiled again"):
+        negation(5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        negation(5)
+
+
+def test_entry_under_a_wrong_name_is_not_used(objects):
+    negation(5)
+    (key, _), (path,) = cache.entries()[0], objects.iterdir()
+    path.rename(objects / f"{'0' * len(key)}.bin")
+    with pytest.warns(CacheWarning, match="damaged"):
+        assert cache.fetch("0" * len(key)) is None
+
+
+def test_directory_that_cannot_be_written_warns_once(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "file" / "objects"))
+    with pytest.warns(CacheWarning, match="nothing is kept|it is compiled again"):
+        negation(5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        negation(6)
+
+
+def test_failed_write_leaves_no_temporary_file(objects, monkeypatch):
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.replace", full)
+    with pytest.warns(CacheWarning, match="No space left on device"):
+        cache.keep("key", b"content")
+    assert list(objects.iterdir()) == []
+
+
+def test_empty_variable_disables_the_cache(monkeypatch):
+    monkeypatch.setenv(cache.VARIABLE, "")
+    negation(5)
+    assert cache.directory() is None
+    assert cache.entries() == []
+    assert cache.fetch("key") is None
+
+
+def test_clear_deletes_every_entry(objects):
+    negation(5)
+    negation(6)
+    assert cache.clear() == 2
+    assert cache.entries() == []
+
+
+def test_code_that_llvm_refuses_is_a_backend_error(objects):
+    with pytest.raises(BackendError, match="LLVM says"):
+        load("define void @run(ptr %x) { nonsense }")
+
+
+def test_absent_function_of_the_c_library_is_named(objects):
+    with pytest.raises(BackendError, match="no function eqsatad_no_such_function"):
+        load("", ("eqsatad_no_such_function",))

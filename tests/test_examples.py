@@ -14,7 +14,7 @@ FOLDER = ROOT / "examples"
 SAID = {
     "custom_operator.py": "agrees with finite differences",
     "stencil.py": "misfit fell",
-    "hand_written.py": "the automatic gradient multiplies no more",
+    "hand_written.py": "multiplies as often as the one by hand",
     "training.py": "loss fell",
 }
 

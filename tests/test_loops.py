@@ -18,7 +18,7 @@ from eqsatad.loops.render import render
 from eqsatad.terms import builders as ea
 from eqsatad.terms.evaluate import evaluate
 from eqsatad.terms.nodes import SUM, Axis, Const, Expr, Placeholder, Reduce, Select, Stage, Tensor
-from eqsatad.terms.walk import conjunction
+from eqsatad.terms.walk import conjunction, postorder
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -468,6 +468,35 @@ def test_index_simplification_is_applied_to_whole_indices() -> None:
 
     assert "x[i]" in render(lower([y], simplify=simplify))
     assert len(seen) == 1
+
+
+def test_quotients_that_are_not_cut_are_computed_outside_of_inner_loops() -> None:
+    x = ea.placeholder((19, 3), "x")
+    y = ea.compute((23, 3), lambda i, j: x[i * 19 // 23, j], "y")
+    counts = checked([y], {"x": array(19, 3)})
+    assert is_clean(counts)
+    assert counts.bound_divisions == 23
+
+
+def test_the_interior_is_cut_before_the_borders() -> None:
+    n = 8
+    x = ea.placeholder((n, n, n), "x")
+
+    def at(i: Expr, j: Expr, k: Expr) -> Expr:
+        total: Expr = Const(0.0, "float32")
+        for step in (1, 2):
+            for di, dj, dk in ((step, 0, 0), (0, step, 0), (0, 0, step)):
+                for sign in (-1, 1):
+                    place = (i + sign * di, j + sign * dj, k + sign * dk)
+                    total = total + x.get(*place, outside=0.0)
+        return total
+
+    stage = ea.compute((n, n, n), at, "y")
+    found = pieces(stage)
+    assert len(found) <= 64
+    largest = max(found, key=lambda piece: np.prod([axis.extent.value for axis in piece.axes]))
+    assert not any(isinstance(node, Select) for node in postorder(largest.value))
+    checked([stage], {"x": array(n, n, n)})
 
 
 def test_many_conditions_stop_at_the_limit_and_stay_correct() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import lru_cache
 
 from eqsatad.terms.linear import Linear, linear
 from eqsatad.terms.nodes import Apply, Const, Expr, Read, Tensor
@@ -11,7 +11,8 @@ from eqsatad.terms.ranges import interval
 from eqsatad.terms.walk import postorder
 
 
-def flat(tensor: Tensor, indices: Sequence[Expr]) -> Linear:
+@lru_cache(maxsize=65536)
+def flat(tensor: Tensor, indices: tuple[Expr, ...]) -> Linear:
     """The row-major offset of ``indices``."""
     offset: Expr = Const(0, "index")
     for extent, index in zip(tensor.shape, indices, strict=True):

@@ -122,7 +122,11 @@ inline ushort store_bfloat16(float a) {
 }
 """
 HALF_PRELUDE = """
-inline float round_half(float a) { half h; vstore_half(a, 0, &h); return vload_half(0, &h); }
+inline float round_half(float a) {
+  ushort bits;
+  vstore_half(a, 0, (half *)&bits);
+  return vload_half(0, (const half *)&bits);
+}
 """
 
 

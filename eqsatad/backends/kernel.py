@@ -85,6 +85,7 @@ class Kernel:
         self._launch = launch
         self._takes = [Slot.of(tensor) for tensor in loops.inputs]
         self._gives = [Slot.of(tensor) for tensor in loops.outputs]
+        self._wanted = self._signature()
         self._copied: dict[str, str] = {}
 
     @property
@@ -126,7 +127,7 @@ class Kernel:
         self, arrays: Sequence[object], named: Mapping[str, object]
     ) -> tuple[list[object], dict[str, int]]:
         """The arguments in order of the inputs, and the sizes that were given by name."""
-        wanted = self._signature()
+        wanted = self._wanted
         if len(arrays) > len(self.inputs):
             raise ArgumentError(f"got {len(arrays)} arrays, expected {wanted}")
         found: dict[str, object] = dict(zip(self.inputs, arrays, strict=False))

@@ -2,7 +2,8 @@
 
 A node is paid once for each assignment of the axes it depends on, so its cost is a price times a
 volume. Volumes of symbolic extents use example values. `COUNT` orders programs by
-multiplications, then by additions and iterations, then by memory; `CPU` and `OPENCL` are rough
+multiplications, then by additions, then by memory, but has no element-wise stage that saves fewer
+than four multiplications an element; `CPU` and `OPENCL` are rough
 costs in the time of one addition.
 """
 
@@ -22,7 +23,11 @@ DEFAULT_SIZE = 64
 
 @dataclass(frozen=True)
 class CostModel:
-    """Prices; ``calls`` overrides ``call`` for functions by name."""
+    """Prices; ``calls`` overrides ``call`` for functions by name.
+
+    ``store`` is paid for every element of a stage, ``visit`` for every element of a temporary that
+    holds no reduction: a loop of its own for little work.
+    """
 
     name: str
     multiply: float
@@ -33,6 +38,7 @@ class CostModel:
     guard: float
     read: float
     store: float
+    visit: float
     calls: Mapping[str, float] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
 
@@ -43,6 +49,10 @@ class CostModel:
         if name in OPS and OPS[name].kind == "function":
             return self.call
         return self.add
+
+    def size(self, name: str) -> int:
+        """The example value of a symbolic size."""
+        return self.sizes.get(name, DEFAULT_SIZE)
 
     def extent(self, axis: Axis) -> int:
         """The number of values of ``axis``, at example sizes."""
@@ -71,15 +81,20 @@ def _atom(atom: Expr, sizes: Mapping[str, int]) -> int:
     return prod(extent(child, sizes) for child in atom.children)
 
 
+# A temporary without a reduction is worth its iterations where it saves two calls an element, or
+# four multiplications.
 COUNT = CostModel(
-    "count", multiply=1, divide=1, call=1, add=1e-4, negate=1e-6, guard=1e-7, read=1e-9, store=1e-7
-)
+    "count", multiply=1, divide=1, call=1.9, add=1e-4, negate=1e-6, guard=1e-7, read=1e-9,
+    store=1e-7, visit=3.5,
+)  # fmt: skip
 CPU = CostModel(
-    "cpu", multiply=1, divide=4, call=12, add=1, negate=0.5, guard=0.2, read=0.3, store=1.5,
+    "cpu", multiply=1, divide=4, call=12, add=1, negate=0.5, guard=0.2, read=0.3,
+    store=1.5, visit=1,
     calls={"sqrt": 5, "rsqrt": 5, "pow": 30, "floor": 1, "ceil": 1, "round": 1, "trunc": 1},
 )  # fmt: skip
 OPENCL = CostModel(
-    "opencl", multiply=1, divide=6, call=8, add=1, negate=0.5, guard=0.5, read=1.0, store=4,
+    "opencl", multiply=1, divide=6, call=8, add=1, negate=0.5, guard=0.5, read=1.0,
+    store=4, visit=1,
     calls={"sqrt": 4, "rsqrt": 2, "pow": 20, "floor": 1, "ceil": 1, "round": 1, "trunc": 1},
 )  # fmt: skip
 

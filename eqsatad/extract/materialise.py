@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from eqsatad.extract.cost import CostModel, extent
-from eqsatad.extract.sites import executed, parts, price, sites
+from eqsatad.extract.cost import extent
+from eqsatad.extract.points import Points
+from eqsatad.extract.safe import tests_data, total
+from eqsatad.extract.sites import executed, parts, price, sites, values
 from eqsatad.rules.values import canonical
 from eqsatad.terms.nodes import Apply, Axis, Cast, Const, Expr, Read, Reduce, Select, Stage, digest
 from eqsatad.terms.walk import fold, postorder, reads, substitute, with_children
@@ -84,27 +86,29 @@ def _consistent(node: Expr, found: dict[Expr, Expr]) -> bool:
 class Program:
     """A stage, and its parts that may be stored."""
 
-    def __init__(self, stage: Stage, model: CostModel, naming: Naming) -> None:
-        self.stage, self.model, self.naming = stage, model, naming
+    def __init__(self, stage: Stage, points: Points, naming: Naming) -> None:
+        self.stage, self.points, self.naming = stage, points, naming
+        self.model = points.model
         self.normal: dict[Expr, tuple[Part, tuple[Expr, ...]]] = {}
         self.names: dict[Part, str] = {}
+        self.tested = tests_data(stage.body)
 
     def candidates(self) -> list[Part]:
         """The parts that are worked out more often than they have values, largest first."""
         shapes: dict[Expr, str] = {}
-        met: dict[str, list[tuple[Expr, int]]] = {}
-        for node, loops in sites(self.stage.body, self.stage.axes):
-            if self.storable(node):
-                times = self.model.volume(tuple(loop.axis for loop in loops))
-                met.setdefault(_shape(node, shapes), []).append((node, times))
-        times_run: dict[Part, int] = {}
+        met: dict[str, list[tuple[Expr, float]]] = {}
+        for site in sites(self.stage.body, self.stage.axes):
+            if self.storable(site.node):
+                shape = _shape(site.node, shapes)
+                met.setdefault(shape, []).append((site.node, values(site, self.points)))
+        times_run: dict[Part, float] = {}
         for places in met.values():
             total = sum(times for _, times in places)
             for node, times in places:
                 if total > self.fewest(node):
                     self.normal[node] = normal(node)
                     part = self.normal[node][0]
-                    times_run[part] = times_run.get(part, 0) + times
+                    times_run[part] = times_run.get(part, 0.0) + times
         often = [part for part, times in times_run.items() if times > self.model.volume(part.axes)]
         return sorted(often, key=lambda part: -len(postorder(part.body)))
 
@@ -118,8 +122,8 @@ class Program:
         """A bound from below on the values that ``node`` has."""
         for read in reads(node):
             for index, size in zip(read.indices, read.tensor.shape, strict=True):
-                values = extent(size, self.model.sizes)
-                if index.children and values < self.model.volume(index.free & node.free):
+                fewer = extent(size, self.model.sizes)
+                if index.children and fewer < self.model.volume(index.free & node.free):
                     return 0
         return self.model.volume(node.free)
 
@@ -136,6 +140,7 @@ class Program:
             if part not in made:
                 axes = dict(zip(indices, map(self.own_axis, indices, part.axes), strict=True))
                 body, _ = canonical(substitute(rebuilt, axes))
+                body = total(body, tested=self.tested)
                 made[part] = Stage(self.name(part), tuple(axes.values()), body)
             return Read(made[part], indices)
 
@@ -175,15 +180,15 @@ def _shape(node: Expr, known: dict[Expr, str]) -> str:
     return known[node]
 
 
-def materialise(stage: Stage, model: CostModel, naming: Naming) -> list[Stage]:
+def materialise(stage: Stage, points: Points, naming: Naming) -> list[Stage]:
     """``stage`` after the temporaries that make it cheapest."""
-    program = Program(stage, model, naming)
+    program = Program(stage, points, naming)
     candidates = program.candidates()
     stored: frozenset[Part] = frozenset()
-    best = executed(program.build(stored), model)
+    best = executed(program.build(stored), points)
     for part in (*candidates, *reversed(candidates)):
         trial = stored ^ {part}
-        cost = executed(program.build(trial), model)
+        cost = executed(program.build(trial), points)
         if cost < best * (1 - EPSILON):
             stored, best = trial, cost
     return program.build(stored)

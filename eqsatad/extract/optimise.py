@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import reduce
 from math import inf
 
 from eqsatad.extract.cost import CostModel
@@ -17,13 +18,15 @@ from eqsatad.extract.dag import Choice, extract
 from eqsatad.extract.graph import Decoder, snapshot
 from eqsatad.extract.materialise import materialise
 from eqsatad.extract.naming import readable
+from eqsatad.extract.points import Points
+from eqsatad.extract.safe import in_order
 from eqsatad.extract.sites import executed, parts
 from eqsatad.rules.algebra import Growth, Limits, grow
 from eqsatad.rules.value_rule import ValueRule
 from eqsatad.rules.values import Encoded, TooLargeError, canonical, encode, is_value
 from eqsatad.terms.nodes import SUM, Apply, Const, Expr, Read, Reduce, Select, Stage
-from eqsatad.terms.ops import MUL
-from eqsatad.terms.walk import conjuncts, postorder
+from eqsatad.terms.ops import ADD, MUL
+from eqsatad.terms.walk import conjuncts, fold, postorder
 
 
 @dataclass(frozen=True)
@@ -37,10 +40,16 @@ class Optimised:
 
 
 LARGEST_INPUT = 400
-"""Operations of a term that is put into an e-graph at all."""
+DEEPEST_INPUT = 100
+"""Operations, one in another, of a term that is put into an e-graph at all."""
+
+TOGETHER = 8
+"""Summands that share an e-graph: reordering more of them fills it with nothing else."""
 
 QUIET_ROUNDS = 2
-"""Rounds without a cheaper choice after which growing stops."""
+"""Rounds without a cheaper choice after which growing stops, once there are `SMALL` terms."""
+
+SMALL = 400
 
 
 def optimise(
@@ -55,22 +64,23 @@ def optimise(
     term, names = canonical(stage.body)
     plain = Stage(stage.name, stage.axes, term, stage.scatters)
     naming = _naming(stage.name, name_taken)
+    points = Points(cost)
     best: list[Stage] = []
     ideal = inf
     if not is_value(term):
         report.stopped = "not a number"
     elif worthwhile(term):
-        found, ideal = _through_graph(plain, rules, cost, limits or Limits(), report)
-        best = materialise(found, cost, naming) if found else []
+        found, ideal = _in_groups(plain, rules, cost, limits or Limits(), report)
+        best = materialise(found, points, naming) if found else []
     # What the input costs with every part shared is a bound that it rarely reaches.
-    if not best or executed(best, cost) > ideal:
-        programs = [stages for stages in (best, materialise(plain, cost, naming)) if stages]
-        best = min(programs, key=lambda stages: executed(stages, cost))
+    if not best or executed(best, points) > min(ideal, executed([plain], points)):
+        programs = [stages for stages in (best, materialise(plain, points, naming)) if stages]
+        best = min(programs, key=lambda stages: executed(stages, points))
     return Optimised(
-        tuple(readable(part, names) for part in best),
+        tuple(in_order(readable(part, names)) for part in best),
         report,
-        executed([stage], cost),
-        executed(best, cost),
+        executed([stage], points),
+        executed(best, points),
     )
 
 
@@ -91,6 +101,51 @@ def worthwhile(term: Expr) -> bool:
     return axes is not None and any(axes - factor.free for factor in factors)
 
 
+def _in_groups(
+    stage: Stage,
+    rules: Sequence[ValueRule],
+    cost: CostModel,
+    limits: Limits,
+    report: Growth,
+) -> tuple[Stage | None, float]:
+    """As `_through_graph`, a long sum as several groups of summands."""
+    terms = _summands(stage.body)
+    if len(terms) <= TOGETHER:
+        return _through_graph(stage, rules, cost, limits, report)
+    groups = [terms[n : n + TOGETHER] for n in range(0, len(terms), TOGETHER)]
+    bodies: list[Expr] = []
+    ideal = 0.0
+    for group in groups:
+        own = Growth()
+        part = Stage(stage.name, stage.axes, _added(group))
+        found, bound = _through_graph(part, rules, cost, limits, own)
+        bodies.append((found or part).body)
+        ideal += bound
+        report.include(own)
+    return Stage(stage.name, stage.axes, canonical(_added(bodies))[0], stage.scatters), ideal
+
+
+def _summands(body: Expr) -> list[Expr]:
+    """The terms that ``body`` adds up, in order."""
+    terms: list[Expr] = []
+    stack = [body]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Apply) and node.op is ADD:
+            stack.extend(reversed(node.args))
+        else:
+            terms.append(node)
+    return terms
+
+
+def _added(terms: Sequence[Expr]) -> Expr:
+    return reduce(lambda left, right: Apply(ADD, (left, right)), terms)
+
+
+def _depth(root: Expr) -> int:
+    return fold(root, lambda node, below: 1 + max(below, default=0))
+
+
 def _through_graph(
     stage: Stage,
     rules: Sequence[ValueRule],
@@ -99,8 +154,8 @@ def _through_graph(
     report: Growth,
 ) -> tuple[Stage | None, float]:
     """The stage over the cheapest choice, and what the input cost as a choice; None if neither."""
-    if len(postorder(stage.body)) > LARGEST_INPUT:
-        report.stopped = f"more than {LARGEST_INPUT} operations"
+    if len(postorder(stage.body)) > LARGEST_INPUT or _depth(stage.body) > DEEPEST_INPUT:
+        report.stopped = "input limit: too many operations for an e-graph"
         return None, inf
     try:
         encoded = encode(stage.body, stage.axes)
@@ -138,7 +193,7 @@ def _search(
                 quiet = 0
             else:
                 quiet += 1
-            if quiet >= QUIET_ROUNDS:
+            if quiet >= QUIET_ROUNDS and report.nodes > SMALL:
                 report.stopped = "no longer cheaper"
                 break
     return choices

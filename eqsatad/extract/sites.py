@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from eqsatad.extract.cost import CostModel
+from eqsatad.extract.points import Points
 from eqsatad.rules.values import is_value
 from eqsatad.terms.nodes import Apply, Axis, Cast, Expr, Read, Reduce, Select, Stage
 from eqsatad.terms.ops import DIV, MUL, NEG
@@ -58,44 +59,74 @@ def price(node: Expr, model: CostModel) -> float:
     return 0.0
 
 
-def sites(body: Expr, axes: Sequence[Axis]) -> Iterator[tuple[Expr, Loops]]:
-    """Every part of a stage that is executed, with the loops around it, each once."""
-    seen: set[tuple[Expr, Loops]] = set()
-    stack: list[tuple[Expr, Loops]] = [(body, tuple(Loop(axis, None) for axis in axes))]
+class Site(NamedTuple):
+    """A part with the loops around it and the conditions under which it runs."""
+
+    node: Expr
+    loops: Loops
+    conds: frozenset[Expr]
+
+
+def sites(body: Expr, axes: Sequence[Axis]) -> Iterator[Site]:
+    """Every part of a stage that is executed, once for each place where it is."""
+    seen: set[Site] = set()
+    stack = [Site(body, tuple(Loop(axis, None) for axis in axes), frozenset())]
     while stack:
-        node, loops = stack.pop()
-        if isinstance(node, Reduce):
-            loops = leading(loops, node.free)
-        if (node, loops) in seen:
+        site = stack.pop()
+        if isinstance(site.node, Reduce):
+            site = _hoisted(site, site.node)
+        if site in seen:
             continue
-        seen.add((node, loops))
-        yield node, loops
-        inner = loops
-        if isinstance(node, Reduce):
-            inner = (*loops, *(Loop(axis, node) for axis in node.axes))
-        stack.extend((part, inner) for part in parts(node))
+        seen.add(site)
+        yield site
+        stack.extend(_below(site))
 
 
-def leading(loops: Loops, free: frozenset[Axis]) -> Loops:
-    """The shortest start of ``loops`` that binds all of ``free``."""
-    last = max((n for n, loop in enumerate(loops) if loop.axis in free), default=-1)
-    return loops[: last + 1]
+def _hoisted(site: Site, node: Reduce) -> Site:
+    """``site`` moved out of the loops that the reduction does not depend on."""
+    last = max((n for n, loop in enumerate(site.loops) if loop.axis in node.free), default=-1)
+    loops = site.loops[: last + 1]
+    around = frozenset(loop.axis for loop in loops)
+    return Site(node, loops, frozenset(cond for cond in site.conds if cond.free <= around))
 
 
-def runs(node: Expr, loops: Loops, model: CostModel) -> int:
-    """How often ``node`` is executed at ``loops``; a reduction counts its points."""
-    own = node.axes if isinstance(node, Reduce) else ()
-    return model.volume((*(loop.axis for loop in loops), *own))
+def _below(site: Site) -> Iterator[Site]:
+    node, loops, conds = site
+    match node:
+        case Reduce(_, axes, cond, body):
+            inner = (*loops, *(Loop(axis, node) for axis in axes))
+            yield Site(body, inner, conds | set(conjuncts(cond)))
+        case Select(cond, then, other):
+            yield Site(then, loops, conds | set(conjuncts(cond)))
+            yield Site(other, loops, conds)
+        case _:
+            for part in parts(node):
+                yield Site(part, loops, conds)
 
 
-def executed(stages: Sequence[Stage], model: CostModel) -> float:
-    """The cost of running ``stages`` once."""
+def runs(site: Site, points: Points) -> float:
+    """How often a part is executed; a reduction counts the points it adds up."""
+    axes = [loop.axis for loop in site.loops]
+    if isinstance(site.node, Reduce):
+        return points.count((*axes, *site.node.axes), site.conds | set(conjuncts(site.node.cond)))
+    return points.count(axes, site.conds)
+
+
+def values(site: Site, points: Points) -> float:
+    """How often a part is wanted: a reduction once for all its points."""
+    return points.count((loop.axis for loop in site.loops), site.conds)
+
+
+def executed(stages: Sequence[Stage], points: Points) -> float:
+    """The cost of running ``stages`` once; all but the last are temporaries."""
+    model = points.model
     total = 0.0
     for stage in stages:
         looping = False
-        for node, loops in sites(stage.body, stage.axes):
-            looping |= isinstance(node, Reduce)
-            total += price(node, model) * runs(node, loops, model)
-        written = model.store + (0.0 if looping else model.add)
+        for site in sites(stage.body, stage.axes):
+            looping |= isinstance(site.node, Reduce)
+            total += price(site.node, model) * runs(site, points)
+        visited = stage is not stages[-1] and not looping
+        written = model.store + (model.visit if visited else 0.0)
         total += written * model.volume(stage.axes)
     return total

@@ -21,7 +21,9 @@ def softmax(x: Tensor, name: str = "softmax") -> Stage:
     """``exp(x) / sum(exp(x))`` along the last axis, safe for large ``x``."""
     exps = _exps(x, name)
     total = _row_sum(exps, f"{name}_sum")
-    return ea.compute(extents(x), lambda *i: exps[i] / total[i[:-1]], name=name)
+    # A factor per row rather than a divisor: its gradient does not need the result again.
+    share = ea.compute(total.shape, lambda *i: 1.0 / total[i], name=f"{name}_share")
+    return ea.compute(extents(x), lambda *i: exps[i] * share[i[:-1]], name=name)
 
 
 def log_softmax(x: Tensor, name: str = "log_softmax") -> Stage:

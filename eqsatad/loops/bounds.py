@@ -43,16 +43,16 @@ def loops(order: Sequence[Axis], conds: Sequence[Expr]) -> tuple[tuple[Expr, ...
     """The tests to make before any loop, and the loops."""
     levels = [_Level() for _ in range(len(order) + 1)]
     for cond in conds:
-        depth = _depth(order, cond.free)
-        bound = _bound(order[depth - 1], cond) if depth else None
+        level = depth(order, cond.free)
+        bound = _bound(order[level - 1], cond) if level else None
         # A bound that reads data must not overtake a test that may keep the read in range.
-        late = has_reads(cond) and any(level.tests for level in levels[depth:])
+        late = has_reads(cond) and any(inner.tests for inner in levels[level:])
         if bound is None or late:
-            levels[depth].tests.append(cond)
+            levels[level].tests.append(cond)
         else:
             starts, stops = bound
-            levels[depth].starts.extend(starts)
-            levels[depth].stops.extend(stops)
+            levels[level].starts.extend(starts)
+            levels[level].stops.extend(stops)
     return tuple(levels[0].tests), [
         Loop(
             axis,
@@ -64,7 +64,8 @@ def loops(order: Sequence[Axis], conds: Sequence[Expr]) -> tuple[tuple[Expr, ...
     ]
 
 
-def _depth(order: Sequence[Axis], free: frozenset[Axis]) -> int:
+def depth(order: Sequence[Axis], free: frozenset[Axis]) -> int:
+    """How many of the loops ``order`` must be entered for the axes ``free`` to be known."""
     return max((place + 1 for place, axis in enumerate(order) if axis in free), default=0)
 
 

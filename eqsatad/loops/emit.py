@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import count
 
-from eqsatad.loops.bounds import Loop, loops
+from eqsatad.loops.bounds import Loop, depth, loops
 from eqsatad.loops.combine import ARGS, combined, identity
 from eqsatad.loops.nest import Accumulate, Assign, Block, For, If, Statement, Store
 from eqsatad.loops.pieces import Piece
@@ -31,7 +31,8 @@ from eqsatad.terms.nodes import (
     Select,
     Var,
 )
-from eqsatad.terms.ops import AND, EQ, GE, GT, LE, LT, MUL, NOT, OR
+from eqsatad.terms.ops import AND, EQ, FLOORDIV, GE, GT, LE, LT, MOD, MUL, NOT, OR
+from eqsatad.terms.ranges import interval
 from eqsatad.terms.walk import conjunction, conjuncts, postorder, substitute
 
 Leaf = Callable[[tuple[Expr, ...]], Block]
@@ -74,14 +75,27 @@ class Emitter:
             local, statements = self.value(node)
             levels[_level(node, nest)].extend(statements)
             known[node] = local
-        inner = leaf(tuple(substitute(root, known) for root in roots))
+        roots = tuple(substitute(root, known) for root in roots)
+        roots = self.lifted(roots, nest, levels)
+        inner = leaf(roots)
         body: Block = (*levels[-1], *inner)
-        for depth in range(len(nest) - 1, -1, -1):
-            loop = nest[depth]
+        for level, loop in reversed(list(enumerate(nest))):
             body = _tested(loop.tests, body)
-            body = (For(loop.axis, loop.start, loop.stop, body, depth < parallel),)
-            body = (*levels[depth], *body)
+            body = (For(loop.axis, loop.start, loop.stop, body, level < parallel),)
+            body = (*levels[level], *body)
         return _tested(tests, body)
+
+    def lifted(
+        self, roots: tuple[Expr, ...], nest: Sequence[Loop], levels: list[list[Statement]]
+    ) -> tuple[Expr, ...]:
+        """``roots`` with quotients that the innermost loops do not change computed outside them."""
+        known: dict[Expr, Expr] = {}
+        for node in quotients(roots):
+            level = depth([loop.axis for loop in nest], node.free)
+            if level < len(nest):
+                local = known[node] = self.local("quotient", "index")
+                levels[level].append(Assign(local, node))
+        return tuple(substitute(root, known) for root in roots)
 
     def value(self, node: Expr) -> tuple[Var, Block]:
         """A local for ``node``, and the statements that set it."""
@@ -122,9 +136,11 @@ class Emitter:
             start, unset = const(-1, "int64"), Apply(LT, (place, Const(0, "int64")))
 
         def keep(values: tuple[Expr, ...]) -> Block:
-            test = _beats(node.combiner, values[0], best)
+            value = self.local("value", node.body.dtype)
+            test = _beats(node.combiner, value, best)
             test = test if unset is None else Apply(OR, (unset, test))
-            return (If(test, (Assign(best, values[0]), Assign(place, here))),)
+            found = (Assign(best, value), Assign(place, here))
+            return (Assign(value, values[0]), If(test, found))
 
         before = (
             Assign(best, identity(node.combiner, node.body.dtype)),
@@ -179,6 +195,31 @@ def _worked(conds: Sequence[Expr]) -> list[Expr]:
         if heavy((cond,)) or (found and has_reads(cond)):
             found.append(cond)
     return found
+
+
+def quotients(roots: Sequence[Expr]) -> list[Expr]:
+    """The outermost quotients under ``roots`` that can be computed where their axes are known."""
+    found: dict[Expr, None] = {}
+    seen: set[Expr] = set()
+    stack = list(reversed(roots))
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if is_safe_quotient(node):
+            found[node] = None
+        else:
+            stack.extend(reversed(node.children))
+    return list(found)
+
+
+def is_safe_quotient(node: Expr) -> bool:
+    """Whether ``node`` is an index ``//`` or ``%`` that reads nothing and cannot fail."""
+    if not isinstance(node, Apply) or node.op not in (FLOORDIV, MOD) or node.dtype != "index":
+        return False
+    least, _ = interval(node.args[1])
+    return least is not None and least > 0 and not has_reads(node)
 
 
 def _level(node: Expr, nest: Sequence[Loop]) -> int:
@@ -239,10 +280,10 @@ def _added(piece: Piece, emitter: Emitter) -> Block:
 
 def _apart(piece: Piece) -> int:
     """How many of the outermost loops reach different elements in different iterations."""
-    for depth, axis in enumerate(piece.axes):
+    for number, axis in enumerate(piece.axes):
         forms = map(linear, piece.indices)
         if not any(len(form.terms) == 1 and form.coefficient(axis) for form in forms):
-            return depth
+            return number
     return len(piece.axes)
 
 

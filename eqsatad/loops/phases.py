@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import gcd, lcm
+from math import gcd, lcm, prod
 
 from eqsatad.loops.domains import Domain, limits
 from eqsatad.loops.forms import (
@@ -31,6 +31,11 @@ from eqsatad.terms.walk import fresh, postorder
 
 # More residues than this are a loop; fewer are parts of their own.
 RESIDUES = 16
+# What a size is taken for when parts are compared.
+LARGE = 1 << 10
+
+# Which part of which part a part is: the order of parts.
+Place = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -59,19 +64,26 @@ def parts(
 
     ``ordered`` cuts into intervals only, so that one after the other they keep the order.
     """
-    done: list[Domain] = []
-    work = [domain]
+    done: list[tuple[Place, Domain]] = []
+    work: list[tuple[Place, Domain]] = [((), domain)]
     while work:
-        current = tidied(work.pop(), given)
+        # The largest part first: if not everything can be cut, the borders are left.
+        place, part = work.pop(max(range(len(work)), key=lambda n: _points(work[n][1])))
+        current = tidied(part, given)
         if current is None:
             continue
         room = limit - len(done) - len(work)
         cut = _ordered_cut(current, room) if ordered else _cut(current, given, room)
         if cut is None:
-            done.append(current)
+            done.append((place, current))
         else:
-            work.extend(reversed(cut))
-    return done
+            work.extend(((*place, number), new) for number, new in enumerate(cut))
+    return [part for _, part in sorted(done, key=lambda found: found[0])]
+
+
+def _points(domain: Domain) -> int:
+    """How many points the box of ``domain`` has, sizes taken as large."""
+    return prod(LARGE if (count := length(axis)) is None else count for axis in domain.axes)
 
 
 def _cut(domain: Domain, given: Sequence[Guard], room: int) -> list[Domain] | None:
@@ -188,9 +200,9 @@ def _by_value(domain: Domain, axis: Axis, room: int) -> list[Domain] | None:
     found = _quotients(domain, axis)
     if extent is None or not all(quotient.alone for quotient in found):
         return None
-    most = room if extent <= _modulus(domain, axis) else 3
-    runs = sum(abs(q.coef) * (extent - 1) // q.divisor + 1 for q in found)
-    if min(runs, extent) > min(most, RESIDUES):
+    count = _modulus(domain, axis)
+    most = min(room, RESIDUES, extent if extent <= count else count - 1)
+    if min(sum(abs(q.coef) * (extent - 1) // q.divisor for q in found), extent) > most:
         return None
     cuts = [j for j in range(1, extent) if any(_value(q, j) != _value(q, j - 1) for q in found)]
     return _intervals(domain, axis, cuts) if 0 < len(cuts) < most else None

@@ -2,8 +2,8 @@
 
 Facts per class, each the strongest that any of its terms has: ``free``, the axes it depends on;
 ``need``, the guards it must be under to be in range (`PARTIAL` where it may be no finite number).
-A round is one step of the rows that reorder and one of the others; sizes are checked in between,
-because a step cannot be interrupted.
+A round is one step of the rows that reorder and one of the others; after each, facts and the rows
+that collapse run until nothing changes, and the size is checked: a step cannot be interrupted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from eqsatad.rules.session import Session
-from eqsatad.rules.value_rule import ValueRule, compile_row
+from eqsatad.rules.value_rule import ValueRule, compile_row, directions
 from eqsatad.rules.values import Encoded
 from eqsatad.terms.ops import OPS
 
@@ -38,7 +38,7 @@ CONSTRUCTORS = """
 (function touched (i64) i64 :merge (& old new))
 (function extent (i64) V :merge old)
 (function gap (String) i64 :merge (& old new))
-(ruleset input) (ruleset facts) (ruleset order) (ruleset algebra)
+(ruleset input) (ruleset facts) (ruleset collapse) (ruleset order) (ruleset algebra)
 """
 
 # One line per constructor: its pattern, its free axes, what it needs, and what those read.
@@ -73,6 +73,15 @@ class Growth:
     seconds: float = 0.0
     stopped: str = "nothing to gain"
     matches: Counter[str] = field(default_factory=Counter)
+
+    def include(self, other: Growth) -> None:
+        """Adds what happened in another e-graph."""
+        self.nodes = max(self.nodes, other.nodes)
+        self.rounds = max(self.rounds, other.rounds)
+        self.seconds += other.seconds
+        self.matches.update(other.matches)
+        if "limit" not in self.stopped:
+            self.stopped = other.stopped
 
 
 def _fact_rules() -> Iterator[str]:
@@ -118,6 +127,7 @@ def grow(
     """The e-graph of ``encoded`` after every round; the reader stops when it has enough."""
     start = time.perf_counter()
     graph = session(rules)
+    names = {name for row in rules for name, _, _ in directions(row)}
     with graph.scope():
         graph.execute(encoded.text)
         graph.step("input")
@@ -127,10 +137,9 @@ def grow(
         while (reason := _exhausted(growth, limits, start)) is None:
             changed, before = False, growth.nodes
             for ruleset in ("order", "algebra"):
-                step = graph.step(ruleset)
-                graph.schedule(SETTLE)
-                changed |= step.changed
-                growth.matches.update(step.matches)
+                for step in (graph.step(ruleset), graph.schedule(SETTLE)):
+                    changed |= step.changed
+                    growth.matches.update({n: step.matches[n] for n in names & set(step.matches)})
                 growth.nodes = _terms(graph)
                 if growth.nodes > limits.nodes:
                     break
@@ -149,7 +158,7 @@ def grow(
 OVERSHOOT = 2
 """How far past the node limit a round may be expected to go, growing as the last one did."""
 
-SETTLE = "(saturate (run facts))"
+SETTLE = "(saturate (seq (run facts) (run collapse)))"
 
 
 def _terms(graph: Session) -> int:

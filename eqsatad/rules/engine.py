@@ -100,7 +100,7 @@ def names_in(stage: Stage) -> set[str]:
 def is_copy(tensor: Tensor) -> bool:
     """Whether ``tensor`` only moves elements: one read, perhaps guarded, no arithmetic.
 
-    Padding, reshaping, transposing, slicing and broadcasting are copies.
+    Padding, reshaping, transposing, slicing and broadcasting are copies; so is a constant.
     """
     if not isinstance(tensor, Stage) or tensor.scatters:
         return False
@@ -109,6 +109,8 @@ def is_copy(tensor: Tensor) -> bool:
         if any(isinstance(node, Read) for node in postorder(body.cond)):
             return False
         body = body.then
+    if isinstance(body, Const):
+        return body is tensor.body
     return isinstance(body, Read) and not any(
         isinstance(node, Read | Reduce) for index in body.indices for node in postorder(index)
     )

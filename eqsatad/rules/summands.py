@@ -32,6 +32,7 @@ from eqsatad.terms.ops import ADD, AND, DIV, EQ, GE, GT, LE, LT, MUL, NE, NEG, N
 from eqsatad.terms.walk import (
     conjunction,
     conjuncts,
+    constant,
     fresh,
     postorder,
     rename,
@@ -158,7 +159,9 @@ class Restriction:
         results: dict[Expr, Expr] = {}
         for node in postorder(root):
             over = with_children(node, tuple(results[child] for child in node.children))
-            if isinstance(over, Reduce) and over.combiner not in (ARGMAX, ARGMIN):
+            if isinstance(over, Reduce) and over.combiner in (ARGMAX, ARGMIN):
+                results[node] = position(over)
+            elif isinstance(over, Reduce):
                 results[node] = self.reduction(over)
             elif isinstance(over, Select):
                 results[node] = self.selection(over)
@@ -221,6 +224,12 @@ class Restriction:
         if guards is None or FALSE in conditions.opaque:
             return None
         return Conditions(tuple(guards), conditions.opaque)
+
+
+def position(node: Reduce) -> Expr:
+    """A position within one point is 0; any other is left, since it counts its own axes."""
+    single = all(constant(axis.extent) == 1 for axis in node.axes)
+    return const(0, node.dtype) if single else node
 
 
 def rebuilt(node: Reduce, domain: Domain, opaque: Iterable[Expr], body: Expr) -> Expr:

@@ -221,7 +221,9 @@ class _Compiler:
     def __init__(self, row: ValueRule, before: Pattern, after: Pattern) -> None:
         self.row, self.before, self.after = row, before, after
         self.split: Pattern | None = None
-        self.ruleset = "order" if reorders(row) else "algebra"
+        # What collapses is matched no more: x*0 for every x would fill the class of 0.
+        self.collapses = not after.parts or self.constant(after) is not None
+        self.ruleset = _ruleset(row, self.collapses)
         matched = {part.name for part in before.walk() if part.name}
         if missing := {part.name for part in after.walk() if _letter(part)} - matched:
             raise RuleError(
@@ -230,11 +232,10 @@ class _Compiler:
             )
 
     def rule(self, name: str) -> str:
-        """The rule as egglog text, in the ruleset ``order`` or ``algebra``."""
+        """The rule as egglog text."""
         facts = [f"(= root {self.match(self.before)})", *self.conditions()]
         action = f"(union root {self.build(self.after)})"
-        if not self.after.parts or self.constant(self.after):
-            # What collapses is matched no more: x*0 for every x would fill the class of 0.
+        if self.collapses:
             action += f" (subsume {self.match(self.before)})"
         return f'(rule ({" ".join(facts)}) ({action}) :ruleset {self.ruleset} :name "{name}")'
 
@@ -321,6 +322,13 @@ class _Compiler:
         else:
             facts.append(f"(= {chosen} candidates)")
         return [*facts, f"(= {rest} (^ axes {chosen}))"]
+
+
+def _ruleset(row: ValueRule, collapses: bool) -> str:
+    """Rows that collapse are run until nothing is left, the others round by round."""
+    if collapses:
+        return "collapse"
+    return "order" if reorders(row) else "algebra"
 
 
 def _letter(part: Pattern) -> bool:

@@ -40,7 +40,7 @@ def check(stage: Stage) -> None:
     for scatter in stage.scatters:
         guards = tuple(conjuncts(scatter.cond))
         for place, index in enumerate(scatter.indices):
-            if not _inside(index, stage.shape[place], guards):
+            if not within(index, stage.shape[place], guards):
                 raise OutOfBoundsError(
                     f"{_place(stage, place, index)}:\n    {stage.name}{brief(scatter)}\n"
                     "Give the scatter a condition that keeps its indices in range."
@@ -121,13 +121,13 @@ def _check_reads(root: Expr, guards: Guards) -> None:
     suspects = {
         node
         for node in postorder(root)
-        if isinstance(node, Read) and not all(map(_surely_inside, node.indices, node.tensor.shape))
+        if isinstance(node, Read) and not all(map(surely_inside, node.indices, node.tensor.shape))
     }
     if not suspects:
         return
     for read, around in guarded(root, guards, suspects):
         for place, index in enumerate(read.indices):
-            if not _inside(index, read.tensor.shape[place], around):
+            if not within(index, read.tensor.shape[place], around):
                 raise OutOfBoundsError(_outside(root, read, place, around))
 
 
@@ -178,15 +178,16 @@ def depends_on_data(expr: Expr) -> bool:
     return any(isinstance(node, Read) for node in postorder(expr))
 
 
-def _surely_inside(index: Expr, extent: Expr) -> bool:
+def surely_inside(index: Expr, extent: Expr) -> bool:
     """What intervals alone prove."""
     low, high = interval(index)
     least = interval(extent)[0]
     return low is not None and low >= 0 and high is not None and high < (least or 0)
 
 
-def _inside(index: Expr, extent: Expr, guards: Guards) -> bool:
-    if depends_on_data(index) or _surely_inside(index, extent):
+def within(index: Expr, extent: Expr, guards: Guards) -> bool:
+    """Whether ``index`` is proved to be below ``extent`` under ``guards``, or is data."""
+    if depends_on_data(index) or surely_inside(index, extent):
         return True
     low = interval(index)[0]
     negative = low is None or low < 0

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from eqsatad.terms.nodes import Apply, Axis, Const, Expr
+from eqsatad.terms.nodes import Apply, Axis, Cast, Const, Expr
 from eqsatad.terms.ops import ADD, FLOORDIV, MOD, MUL, NEG, SUB
 from eqsatad.terms.walk import postorder
 
@@ -83,7 +83,7 @@ def linear(expr: Expr) -> Linear:
 
 def _form(node: Expr, known: dict[Expr, Linear]) -> Linear:
     match node:
-        case Const(value, _):
+        case Const(value, _) | Cast(Const(value, "int64" | "int32"), "index"):
             return Linear(value, ())
         case Apply(op, (a, b)) if op is ADD:
             return known[a] + known[b]

@@ -8,7 +8,7 @@ on the lane axis stays a scalar.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -138,7 +138,7 @@ class Expressions:
         assert found is not None, "the walk ends when the root is known"
         return found
 
-    def address(self, tensor: Tensor, indices: Sequence[Expr], point: Point) -> Address:
+    def address(self, tensor: Tensor, indices: tuple[Expr, ...], point: Point) -> Address:
         """Where the element at ``indices`` is."""
         form = flat(tensor, indices)
         steady: list[tuple[int, Expr]] = []
@@ -178,7 +178,7 @@ class Expressions:
             raw = memory.gather(self.w, dtype, at.base, offsets, self._mask(point))
         return widened(self.w, raw, dtype)
 
-    def store(self, tensor: Tensor, indices: Sequence[Expr], value: Value, point: Point) -> None:
+    def store(self, tensor: Tensor, indices: tuple[Expr, ...], value: Value, point: Point) -> None:
         """Stores ``value``, one per lane if the indices vary along the lanes."""
         dtype = tensor.dtype
         at = self.address(tensor, indices, point)

@@ -52,7 +52,7 @@ def _joined(outer: For, inner: For, body: Block) -> int | None:
     return counts[0] * counts[1]
 
 
-def _accesses(body: Block) -> Iterator[tuple[Tensor, Sequence[Expr]]]:
+def _accesses(body: Block) -> Iterator[tuple[Tensor, tuple[Expr, ...]]]:
     """Every element that ``body`` reads or writes."""
     for each in walk(body):
         if isinstance(each, Store | Accumulate):

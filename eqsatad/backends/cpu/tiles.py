@@ -314,8 +314,8 @@ def _cycles(tile: Tile, leaves: Sequence[Leaf], stores: Sequence[tuple[Store, fl
         work = copies * leaf.operations
         trips = leaf.trips
         if tile.inner:
-            along = _typical(leaf.loop)
-            trips = leaf.trips / along * ceil(along / tile.lanes)
+            once = _typical(leaf.loop)
+            trips = leaf.trips / once * ceil(once / tile.lanes)
             total += copies * ADD_UP
         total += trips * max(LATENCY, ISSUE * max(work, loads))
     for store, trips in stores:
@@ -339,7 +339,7 @@ def _load(tile: Tile, read: Read) -> float:
     return copies * (1 if along in (0, 1) else APART * tile.lanes)
 
 
-def stride(tensor: Tensor, indices: Sequence[Expr], axis: Axis | None) -> int | None:
+def stride(tensor: Tensor, indices: tuple[Expr, ...], axis: Axis | None) -> int | None:
     """How far apart neighbours along ``axis`` are; None if it varies."""
     if axis is None:
         return 0
