@@ -6,7 +6,6 @@ domains, optimises their values, and hands the stages to ``lower`` and ``build``
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,7 +15,7 @@ from eqsatad import backends
 from eqsatad.backends.kernel import Kernel
 from eqsatad.errors import ArgumentError
 from eqsatad.extract.cost import MODELS, CostModel
-from eqsatad.extract.optimise import Optimised, optimise
+from eqsatad.extract.program import UNTOUCHED, Saturation, Simplification, Simplified
 from eqsatad.extract.report import CostReport, cost_report
 from eqsatad.grad import Adjoints, reverse
 from eqsatad.grad.custom import Manual, Override
@@ -26,29 +25,8 @@ from eqsatad.loops.nest import LoopProgram
 from eqsatad.loops.samples import samples
 from eqsatad.rules.algebra import Limits
 from eqsatad.rules.catalog import Catalog, load
-from eqsatad.rules.engine import Engine, inline, inline_copies, is_copy, retarget
-from eqsatad.rules.value_rule import ValueRule
-from eqsatad.terms.nodes import Stage, Tensor
-from eqsatad.terms.walk import program
-
-
-@dataclass(frozen=True)
-class Saturation:
-    """What the rules did: matches by rule, rounds, e-graph rows, seconds, and why it stopped."""
-
-    stop_reason: str
-    seconds: float
-    nodes: int
-    rounds: int
-    rules: dict[str, int]
-
-
-@dataclass(frozen=True)
-class Simplified:
-    """Stages that compute the same as those given, and what it took."""
-
-    outputs: tuple[Tensor, ...]
-    saturation: Saturation
+from eqsatad.rules.engine import Engine, inline_copies
+from eqsatad.terms.nodes import Tensor
 
 
 def simplified(
@@ -65,7 +43,7 @@ def simplified(
     each e-graph; a limit that is reached is named in the report, and the result is still right.
     """
     catalog = load() if rules is None else tuple(rules)
-    return _Run(catalog, model(cost), limits or Limits()).simplify(outputs)
+    return Simplification(catalog, model(cost), limits or Limits()).of(outputs)
 
 
 def model(cost: str | CostModel) -> CostModel:
@@ -75,55 +53,6 @@ def model(cost: str | CostModel) -> CostModel:
     if cost not in MODELS:
         raise ArgumentError(f"no cost model {cost!r}; available: {', '.join(sorted(MODELS))}")
     return MODELS[cost]
-
-
-class _Run:
-    """One simplification of one program."""
-
-    def __init__(self, catalog: Catalog, cost: CostModel, limits: Limits) -> None:
-        self._engine = Engine.of(catalog)
-        self._values = tuple(row for row in catalog if isinstance(row, ValueRule))
-        self._cost = cost
-        self._limits = limits
-        self._before = self._engine.tally.snapshot()
-        self._reports: list[Optimised] = []
-
-    def simplify(self, outputs: Sequence[Tensor]) -> Simplified:
-        start = time.perf_counter()
-        self._names = {tensor.name for tensor in program(outputs)}
-        replaced: dict[Tensor, Tensor] = {}
-        wanted = set(outputs)
-        for tensor in program(outputs):
-            if not isinstance(tensor, Stage):
-                replaced[tensor] = tensor
-                continue
-            copies = [new for old, new in replaced.items() if old not in wanted and is_copy(new)]
-            stage = self._engine.restrict(inline(retarget(tensor, replaced), copies))
-            replaced[tensor] = self._optimised(stage)
-        results = tuple(replaced[tensor] for tensor in outputs)
-        return Simplified(results, self._saturation(time.perf_counter() - start))
-
-    def _optimised(self, stage: Stage) -> Stage:
-        found = optimise(stage, self._values, self._cost, self._limits, self._names.__contains__)
-        self._reports.append(found)
-        self._names.update(part.name for part in found.stages)
-        return found.stages[-1]
-
-    def _saturation(self, seconds: float) -> Saturation:
-        tally = self._engine.tally.since(self._before)
-        matches = dict(tally.matches)
-        for found in self._reports:
-            for name, number in found.report.matches.items():
-                matches[name] = matches.get(name, 0) + number
-        stops = [found.report.stopped for found in self._reports]
-        limited = sorted({stop for stop in stops if "limit" in stop} | set(tally.stops))
-        return Saturation(
-            "; ".join(limited) or "saturated",
-            seconds,
-            tally.nodes + sum(found.report.nodes for found in self._reports),
-            tally.rounds + sum(found.report.rounds for found in self._reports),
-            matches,
-        )
 
 
 @dataclass(frozen=True)
@@ -248,7 +177,7 @@ def differentiate(
             adjoints.results, cost=cost, rules=catalog, limits=limits
         )
     else:
-        found = Simplified(tuple(adjoints.results), Saturation("not asked for", 0.0, 0, 0, {}))
+        found = Simplified(tuple(adjoints.results), UNTOUCHED)
     return Gradients(
         output,
         given,

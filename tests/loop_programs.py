@@ -183,6 +183,27 @@ def border(n):
     return ea.compute((n, n), body, name="y")
 
 
+def weighted_by_position(n, m, k):
+    """Dimensions that lie as one in memory, but one of them is a value as well."""
+    x, r = place(n, m, k, name="x"), reduced(k, "r")
+
+    def body(i, j):
+        return ea.sum(x[i, j, r] * ea.cast(i + 2 * r, "float32"), axis=r)
+
+    return ea.compute((n, m), body, name="y")
+
+
+def columns_of_planes(n, m, k):
+    """A sum over the first dimension; the other two are walked as one."""
+    x, r = place(n, m, k, name="x"), reduced(n, "r")
+    return ea.compute((m, k), lambda i, j: ea.sum(x[r, i, j] * x[r, i, j], axis=r), name="y")
+
+
+def products(n, m):
+    x, r = place(n, m, name="x"), reduced(m, "r")
+    return ea.compute((n,), lambda i: ea.prod(x[i, r] + 1.0, axis=r), name="y")
+
+
 CASES = {
     "matmul": matmul(64, 40, 48),
     "matmul odd": matmul(37, 19, 29),
@@ -205,6 +226,9 @@ CASES = {
     "running sums": running_sums(12, 33),
     "two sums": two_sums(13, 22),
     "total": total(101),
+    "weighted": weighted_by_position(5, 7, 11),
+    "columns of planes": columns_of_planes(6, 5, 9),
+    "products": products(17, 6),
     "scattered": scattered(7, 20, 50),
     "border": border(19),
 }

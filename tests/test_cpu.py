@@ -37,7 +37,7 @@ from tests.loop_programs import (
 )
 
 
-@pytest.fixture(autouse=True, scope="session")
+@pytest.fixture(autouse=True, scope="module")
 def _cache(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(cache.VARIABLE, str(tmp_path_factory.mktemp("objects")))

@@ -22,7 +22,7 @@ SPREAD = (
     "max-product",
     "clamped-index",
     "product-reduction",
-    "reverse-tensordot",
+    "sym-diag-of-square",
     "diagonal",
     "conv-p1",
     "conv-broadcast-weight",

@@ -12,12 +12,23 @@ from hypothesis import strategies as st
 
 from eqsatad.loops.emit import emit
 from eqsatad.loops.interpret import Counts, count, run
-from eqsatad.loops.lower import lower, pieces
+from eqsatad.loops.lower import Piece, lower, pieces
 from eqsatad.loops.nest import For, If, LoopProgram, Nest, Statement
 from eqsatad.loops.render import render
 from eqsatad.terms import builders as ea
 from eqsatad.terms.evaluate import evaluate
-from eqsatad.terms.nodes import SUM, Axis, Const, Expr, Placeholder, Reduce, Select, Stage, Tensor
+from eqsatad.terms.nodes import (
+    SUM,
+    Axis,
+    Const,
+    Expr,
+    Placeholder,
+    Reduce,
+    Scatter,
+    Select,
+    Stage,
+    Tensor,
+)
 from eqsatad.terms.walk import conjunction, postorder
 
 Arrays = Mapping[str, np.ndarray]
@@ -682,3 +693,54 @@ def test_a_placeholder_is_no_stage_of_its_own() -> None:
     x = Placeholder("x", (Const(3, "index"),), "float32")
     program = lower([ea.compute((3,), lambda i: x[i], "y")])
     assert [nest.stage.name for nest in program.nests] == ["y"]
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(st.data())
+def test_random_scatters_add_what_the_evaluator_adds(data: st.DataObject) -> None:
+    axes = tuple(Axis(f"i{n}", Const(data.draw(st.integers(1, 6)), "index")) for n in range(2))
+    out = Axis("o", Const(7, "index"))
+    places = data.draw(indices(axes)) + ea.cast(X[axes[0] % 7] * 3.0, "index")
+    scatter = Scatter(axes, data.draw(conditions(axes)), (places % 7,), data.draw(values(axes, 1)))
+    stage = Stage("out", (out,), data.draw(values((out,), 0)), (scatter,))
+    (expected,) = evaluate([stage], ARRAYS)
+    found = run(lower([stage]), ARRAYS).outputs[0]
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+
+
+@settings(max_examples=80, deadline=None, derandomize=True)
+@given(st.data())
+def test_random_growing_reductions_have_the_values_of_the_evaluator(data: st.DataObject) -> None:
+    n = data.draw(st.integers(1, 8))
+    symbolic = data.draw(st.booleans())
+    extent = ea.size("n") if symbolic else Const(n, "index")
+    axes = (Axis("i0", Const(3, "index")), Axis("i1", extent))
+    bound = Axis("r", Const(data.draw(st.integers(1, 9)), "index"))
+    shift, ascending = data.draw(INDEX), data.draw(st.booleans())
+    grows = bound <= axes[1] + shift if ascending else bound >= axes[1] + shift
+    guard = data.draw(conditions((axes[0], bound))) if data.draw(st.booleans()) else grows
+    body = data.draw(values((axes[0], bound), 1))
+    combine = data.draw(st.sampled_from([ea.sum, ea.prod, ea.max, ea.min]))
+    total = combine(body, axis=bound, where=grows & guard)
+    stage = Stage("out", axes, total * data.draw(values(axes, 0)))
+    execution = run(lower([stage]), ARRAYS, {"n": n})
+    (expected,) = evaluate([stage], ARRAYS, {"n": n})
+    np.testing.assert_allclose(execution.outputs[0], expected, rtol=1e-9, atol=1e-9)
+
+
+@settings(max_examples=50, deadline=None, derandomize=True)
+@given(st.data())
+def test_random_orders_give_the_values_of_the_evaluator(data: st.DataObject) -> None:
+    axes = tuple(Axis(f"i{n}", Const(data.draw(st.integers(1, 6)), "index")) for n in range(2))
+    bound = tuple(Axis(f"r{n}", Const(data.draw(st.integers(1, 4)), "index")) for n in range(2))
+    everything = (*axes, *bound)
+    where = conjunction([data.draw(conditions(everything)) for _ in range(2)])
+    stage = Stage("out", axes, Reduce(SUM, bound, where, data.draw(values(everything, 1))))
+
+    def order(piece: Piece) -> list[Axis]:
+        assert piece.reduction is not None
+        return data.draw(st.permutations((*piece.axes, *piece.reduction.axes)))
+
+    (expected,) = evaluate([stage], ARRAYS)
+    found = run(lower([stage], order=order), ARRAYS).outputs[0]
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)

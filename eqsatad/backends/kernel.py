@@ -227,7 +227,7 @@ def _array(slot: Slot, argument: object) -> Array:
 
 
 def _typed(slot: Slot, array: Array) -> Array:
-    if array.dtype.name == "bfloat16" and slot.dtype == "bfloat16":
+    if slot.dtype == "bfloat16" and array.dtype.name == "bfloat16":
         return array.view("uint16")
     if array.dtype not in slot.accepted or not array.dtype.isnative:
         order = "" if array.dtype.isnative else " in foreign byte order"

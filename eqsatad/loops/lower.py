@@ -13,8 +13,8 @@ from eqsatad.loops.emit import Emitter, emit
 from eqsatad.loops.nest import Block, LoopProgram, Nest, Statement
 from eqsatad.loops.pieces import Piece, Simplify, pieces, simplified
 from eqsatad.loops.scans import running, scan
-from eqsatad.terms.nodes import Axis, Placeholder, Read, Size, Stage, Tensor
-from eqsatad.terms.walk import postorder, program
+from eqsatad.terms.nodes import Axis, Expr, Placeholder, Read, Reduce, Size, Stage, Tensor
+from eqsatad.terms.walk import map_stage, postorder, program, transform
 
 # For a piece, the order of its loops as for `emit`; None adds sums up in locals.
 Order = Callable[[Piece], Sequence[Axis] | None]
@@ -33,6 +33,8 @@ def lower(
     use). ``simplify`` rewrites index expressions before quotients are cut.
     """
     outputs = own(outputs)
+    if simplify is not None:
+        outputs = rewritten(outputs, simplify)
     tensors = program(outputs)
     stages = [tensor for tensor in tensors if isinstance(tensor, Stage)]
     read = [tensor for tensor in tensors if isinstance(tensor, Placeholder)]
@@ -42,14 +44,12 @@ def lower(
         outputs=tuple(outputs),
         temporaries=tuple(stage for stage in stages if stage not in outputs),
         sizes=sizes((*given, *tensors)),
-        nests=tuple(Nest(stage, nest(stage, simplify, order=order)) for stage in stages),
+        nests=tuple(Nest(stage, nest(stage, order=order)) for stage in stages),
     )
 
 
-def nest(stage: Stage, simplify: Simplify | None = None, *, order: Order | None = None) -> Block:
+def nest(stage: Stage, *, order: Order | None = None) -> Block:
     """The statements that compute ``stage``."""
-    if simplify is not None:
-        stage = simplified(stage, simplify)
     emitter = Emitter()
     statements: list[Statement] = []
     found = pieces(stage)
@@ -60,6 +60,21 @@ def nest(stage: Stage, simplify: Simplify | None = None, *, order: Order | None 
         chosen = order(piece) if order is not None and piece.reduction is not None else None
         statements.extend(emit(piece, chosen, emitter))
     return tuple(statements)
+
+
+def rewritten(outputs: Sequence[Tensor], simplify: Simplify) -> list[Tensor]:
+    """``outputs`` with every stage below them simplified, and read as it is then."""
+    became: dict[Tensor, Tensor] = {}
+
+    def now(node: Expr) -> Expr:
+        return Read(became[node.tensor], node.indices) if isinstance(node, Read) else node
+
+    for tensor in program(outputs):
+        became[tensor] = tensor
+        if isinstance(tensor, Stage):
+            stage = map_stage(tensor, lambda root: transform(root, now))
+            became[tensor] = simplified(stage, simplify)
+    return [became[tensor] for tensor in outputs]
 
 
 def own(outputs: Sequence[Tensor]) -> list[Tensor]:
@@ -74,12 +89,16 @@ def own(outputs: Sequence[Tensor]) -> list[Tensor]:
 
 
 def sizes(tensors: Sequence[Tensor]) -> tuple[Size, ...]:
-    """Every symbolic size in the shapes and bodies of ``tensors``, by name."""
+    """Every symbolic size in the shapes, bodies and loops of ``tensors``, by name."""
     roots = [extent for tensor in tensors for extent in tensor.shape]
+    axes: list[Axis] = []
     for tensor in tensors:
         if isinstance(tensor, Stage):
             roots.extend(tensor.roots)
-    extents = [axis.extent for node in postorder(*roots) for axis in node.free]
+            axes.extend(axis for scatter in tensor.scatters for axis in scatter.axes)
+    for node in postorder(*roots):
+        axes.extend(node.axes if isinstance(node, Reduce) else node.free)
+    extents = [axis.extent for axis in axes]
     found = {node for node in postorder(*roots, *extents) if isinstance(node, Size)}
     return tuple(sorted(found, key=lambda size: size.name))
 

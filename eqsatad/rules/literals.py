@@ -1,4 +1,8 @@
-"""Integer literals of patterns: their value when the letters are known."""
+"""Integer literals of patterns: their value when the letters are known.
+
+Three-valued: a part that is not known makes what needs it not known, so that an interval with an
+open end or a letter without a value never decides a condition.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +33,9 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "not": lambda a: not a,
 }
 
+DECIDED_BY = {"and": False, "or": True}
+"""The value of one part that settles the whole, whatever the other is."""
+
 
 def inverse_modulo(value: int, modulus: int) -> int | None:
     """The inverse of ``value`` modulo ``modulus``, None when they share a factor."""
@@ -48,13 +55,14 @@ def evaluate_literal(
     if isinstance(expr, Const):
         return expr.value
     if isinstance(expr, Letter):
-        return values[expr]
+        return values.get(expr)
     if isinstance(expr, Known) and expr.function not in ARITHMETIC:
         return known(expr)
     parts = [evaluate_literal(child, known, values) for child in expr.children]
-    if None in parts:
-        return None
     if isinstance(expr, Known):
-        return ARITHMETIC[expr.function](*parts)
-    assert isinstance(expr, Apply)
-    return OPERATIONS[expr.op.name](*parts)
+        return None if None in parts else ARITHMETIC[expr.function](*parts)
+    assert isinstance(expr, Apply), f"no literal: {expr}"
+    name = expr.op.name
+    if name in DECIDED_BY and DECIDED_BY[name] in parts:
+        return DECIDED_BY[name]
+    return None if None in parts else OPERATIONS[name](*parts)

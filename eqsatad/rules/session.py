@@ -1,14 +1,12 @@
-"""The one adapter to egglog: programs as text in, outputs, tables and graphs out.
+"""The one adapter to egglog: programs as text in, outputs, tables and snapshots out.
 
 Everything that differs between versions of egglog is here. Chunks are parsed one by one, because
-parsing one long text is quadratic in some versions; parse outcomes of chunks are kept by the
-session. A session belongs to the thread that made it. A step cannot be interrupted, so callers
-take small steps and look at `Session.size` in between.
+parsing one long text is quadratic in some versions. A session belongs to the thread that made
+it. A step cannot be interrupted, so callers take small steps and look at `Session.size` between.
 """
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -60,7 +58,7 @@ class Session:
             raise RuleError(f"egglog refused this text: {error}\n{_clip(text)}") from error
 
     def step(self, ruleset: str, rounds: int = 1) -> Step:
-        """Runs ``ruleset`` at most ``rounds`` times, stopping early when nothing changes."""
+        """Runs ``ruleset`` ``rounds`` times."""
         return self.schedule(f"(repeat {rounds} (run {ruleset}))")
 
     def schedule(self, schedule: str) -> Step:
@@ -91,13 +89,8 @@ class Session:
             for call, value in output.terms
         ]
 
-    def graph(self) -> dict[str, Any]:
-        """The whole e-graph: ``nodes`` by name, each with ``op``, ``children``, ``eclass``."""
-        parsed: dict[str, Any] = json.loads(self._graph.serialize([]).to_json())
-        return parsed
-
     def freeze(self) -> Frozen:
-        """The rows of every function with opaque, hashable values; quicker than `graph`."""
+        """The rows of every function, with opaque, hashable values: the whole e-graph."""
         functions = self._graph.freeze().functions
         return Frozen(
             self._graph,
@@ -126,10 +119,6 @@ class Frozen:
     def number(self, value: bindings.Value) -> float:
         """The number behind a value of sort ``f64``."""
         return float(self._graph.value_to_f64(value))
-
-    def members(self, value: bindings.Value) -> set[bindings.Value]:
-        """The elements behind a value of a set sort."""
-        return set(self._graph.value_to_set(value))
 
 
 def _decode(dag: bindings.TermDag, root: int, known: dict[int, SExpr]) -> Any:

@@ -164,7 +164,6 @@ class ValueRule:
     when: tuple[Condition, ...] = ()
     both: bool = False
     exact: bool = False
-    doc: str = ""
 
     def __str__(self) -> str:
         conditions = ", ".join(map(str, self.when))

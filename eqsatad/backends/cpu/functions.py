@@ -52,7 +52,7 @@ FORMATS = {
 
 def exp(w: Writer, x: Value) -> Value:
     form = FORMATS[x.kind]
-    exponent, _, part = _reduced(w, _clamped(w, x, *form.exp_range))
+    exponent, part = _reduced(w, _clamped(w, x, *form.exp_range))
     half = w.two("ashr", exponent, number(1, form.integer))
     rest = w.two("sub", exponent, half)
     # In two steps, because 2**exponent alone may be infinite or zero.
@@ -63,7 +63,7 @@ def exp(w: Writer, x: Value) -> Value:
 def expm1(w: Writer, x: Value) -> Value:
     form = FORMATS[x.kind]
     low = -log(2) * (form.mantissa + 3)
-    exponent, _, part = _reduced(w, _clamped(w, x, low, form.exp_range[1]))
+    exponent, part = _reduced(w, _clamped(w, x, low, form.exp_range[1]))
     # Half of the power, since at the largest results the power itself is infinite.
     power = _power(w, w.two("sub", exponent, number(1, form.integer)))
     less = w.two("fsub", power, number(0.5, x.kind))
@@ -156,8 +156,8 @@ def _clamped(w: Writer, x: Value, low: float, high: float) -> Value:
     return x
 
 
-def _reduced(w: Writer, x: Value) -> tuple[Value, Value, Value]:
-    """``n`` as an integer and as a float, and ``exp(r) - 1``, where ``x = n*ln2 + r``."""
+def _reduced(w: Writer, x: Value) -> tuple[Value, Value]:
+    """``n`` as an integer, and ``exp(r) - 1``, where ``x = n*ln2 + r``."""
     form = FORMATS[x.kind]
     big = number(form.big, x.kind)
     shifted = _fma(w, x, number(1 / log(2), x.kind), big)
@@ -169,7 +169,7 @@ def _reduced(w: Writer, x: Value) -> tuple[Value, Value, Value]:
         r = _fma(w, whole, number(-part, x.kind), r)
     series = [1 / factorial(term) for term in range(2, form.exp_terms)]
     square = w.two("fmul", r, r)
-    return exponent, whole, _fma(w, square, _horner(w, r, series), r)
+    return exponent, _fma(w, square, _horner(w, r, series), r)
 
 
 def _horner(w: Writer, x: Value, coefficients: Sequence[float]) -> Value:

@@ -10,8 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
+import numpy as np
+
 from eqsatad.backends.cpu import functions
 from eqsatad.backends.cpu.text import FLOAT_BITS, Value, Writer, number
+from eqsatad.backends.kernel import from_bits, to_bits
 from eqsatad.terms import ops
 from eqsatad.terms.ops import Op
 
@@ -29,8 +32,6 @@ BYTES = {"double": 8, "float": 4, "half": 2, "i64": 8, "i32": 4, "i16": 2, "i8":
 def constant(value: object, dtype: str) -> Value:
     """A literal of ``dtype``, rounded to it."""
     if dtype == "float16":
-        import numpy as np
-
         with np.errstate(over="ignore"):
             value = float(np.float16(value))  # type: ignore[arg-type]  # a literal is a number
     if dtype == "bfloat16":
@@ -39,10 +40,6 @@ def constant(value: object, dtype: str) -> Value:
 
 
 def _bfloat16(value: float) -> float:
-    import numpy as np
-
-    from eqsatad.backends.kernel import from_bits, to_bits
-
     return float(from_bits(to_bits(np.array([value], "float32")))[0])
 
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 FLOAT_BITS = {"half": 16, "float": 32, "double": 64}
-BITS = {**FLOAT_BITS, "i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "ptr": 64}
 
 
 class Value(NamedTuple):

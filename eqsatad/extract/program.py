@@ -1,0 +1,167 @@
+"""A whole program made cheaper: stage by stage, sources first.
+
+Each stage is read through the copies below it, put on its smallest domains, joined with the
+element-wise stages that only it reads, point by point, and then optimised. Results that would
+only copy a temporary take its place.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from eqsatad.extract.cost import CostModel
+from eqsatad.extract.optimise import Optimised, optimise
+from eqsatad.rules.algebra import Limits
+from eqsatad.rules.catalog import Catalog
+from eqsatad.rules.engine import Engine, inline, is_copy, retarget
+from eqsatad.rules.value_rule import ValueRule
+from eqsatad.terms.nodes import Axis, Expr, Read, Reduce, Stage, Tensor
+from eqsatad.terms.walk import postorder, program, reads, sources
+
+
+@dataclass(frozen=True)
+class Saturation:
+    """What the rules did: matches by rule, rounds, e-graph rows, seconds, and why it stopped."""
+
+    stop_reason: str
+    seconds: float
+    nodes: int
+    rounds: int
+    rules: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Simplified:
+    """Tensors that are the same as those given, and what it took to find them."""
+
+    outputs: tuple[Tensor, ...]
+    saturation: Saturation
+
+
+UNTOUCHED = Saturation("not asked for", 0.0, 0, 0, {})
+
+
+class Simplification:
+    """One simplification of one program with the rows of ``catalog``."""
+
+    def __init__(self, catalog: Catalog, cost: CostModel, limits: Limits) -> None:
+        self._engine = Engine.of(catalog)
+        self._values = tuple(row for row in catalog if isinstance(row, ValueRule))
+        self._cost = cost
+        self._limits = limits
+        self._before = self._engine.tally.snapshot()
+        self._reports: list[Optimised] = []
+        self._names: set[str] = set()
+        # Element-wise stages with one reader, which has not been met yet.
+        self._waiting: set[Stage] = set()
+
+    def of(self, outputs: Sequence[Tensor]) -> Simplified:
+        """The cheapest program for ``outputs`` that the rules reach."""
+        start = time.perf_counter()
+        order = program(outputs)
+        self._names = {tensor.name for tensor in order}
+        readers = _readers(order)
+        wanted = set(outputs)
+        replaced: dict[Tensor, Tensor] = {}
+        for tensor in order:
+            replaced[tensor] = tensor
+            if isinstance(tensor, Stage):
+                copies = [new for old, new in replaced.items() if old not in wanted and is_copy(new)]
+                found = self._engine.restrict(inline(retarget(tensor, replaced), copies))
+                stage = self._joined(found)
+                waits = tensor not in wanted and readers[tensor] == 1 and _element_wise(stage)
+                replaced[tensor] = stage if waits else self._optimised(stage)
+                if waits:
+                    self._waiting.add(stage)
+        results = absorbed([replaced[tensor] for tensor in outputs])
+        return Simplified(tuple(results), self._saturation(time.perf_counter() - start))
+
+    def _joined(self, stage: Stage) -> Stage:
+        """``stage`` with what waited for it: joined where it is read point by point."""
+        for source in sources(stage):
+            if source in self._waiting:
+                assert isinstance(source, Stage)
+                self._waiting.discard(source)
+                if _point_by_point(stage, source):
+                    stage = inline(stage, [source])
+                else:
+                    stage = retarget(stage, {source: self._optimised(source)})
+        return stage
+
+    def _optimised(self, stage: Stage) -> Stage:
+        found = optimise(stage, self._values, self._cost, self._limits, self._names.__contains__)
+        self._reports.append(found)
+        self._names.update(part.name for part in found.stages)
+        return found.stages[-1]
+
+    def _saturation(self, seconds: float) -> Saturation:
+        tally = self._engine.tally.since(self._before)
+        matches = dict(tally.matches)
+        for found in self._reports:
+            for name, number in found.report.matches.items():
+                matches[name] = matches.get(name, 0) + number
+        stops = [found.report.stopped for found in self._reports]
+        limited = sorted({stop for stop in stops if "limit" in stop} | set(tally.stops))
+        return Saturation(
+            "; ".join(limited) or "saturated",
+            seconds,
+            tally.nodes + sum(found.report.nodes for found in self._reports),
+            tally.rounds + sum(found.report.rounds for found in self._reports),
+            matches,
+        )
+
+
+def _readers(order: Iterable[Tensor]) -> dict[Tensor, int]:
+    """How many stages read each tensor."""
+    count = dict.fromkeys(order, 0)
+    for tensor in count:
+        for source in sources(tensor):
+            count[source] += 1
+    return count
+
+
+def _element_wise(stage: Stage) -> bool:
+    return not stage.scatters and not any(isinstance(n, Reduce) for n in postorder(stage.body))
+
+
+def _point_by_point(stage: Stage, source: Stage) -> bool:
+    """Whether ``stage`` reads each element of ``source`` once, for one element of its own."""
+    sites = [read for read in reads(*stage.roots) if read.tensor is source]
+    if len(sites) != 1 or stage.scatters:
+        return False
+    (site,) = sites
+    axes: list[Expr] = [*stage.axes]
+    outside = not any(
+        isinstance(node, Reduce) and site in postorder(node) for node in postorder(stage.body)
+    )
+    return outside and len(site.indices) == len(axes) and set(site.indices) == set(axes)
+
+
+def absorbed(outputs: Sequence[Tensor]) -> list[Tensor]:
+    """``outputs``, where those that only copy a temporary take its place."""
+    taken: dict[Tensor, Tensor] = {}
+    for output in outputs:
+        source = _copied(output)
+        if source is not None and source not in outputs:
+            taken.setdefault(source, output)
+    replaced: dict[Tensor, Tensor] = {}
+    for tensor in program(outputs):
+        replaced[tensor] = tensor
+        if isinstance(tensor, Stage):
+            stage = retarget(tensor, replaced)
+            name = taken[tensor].name if tensor in taken else stage.name
+            replaced[tensor] = Stage(name, stage.axes, stage.body, stage.scatters)
+    replaced.update({output: replaced[source] for source, output in taken.items()})
+    return [replaced[output] for output in outputs]
+
+
+def _copied(tensor: Tensor) -> Stage | None:
+    """The stage that ``tensor`` copies element by element."""
+    if not isinstance(tensor, Stage) or tensor.scatters or not isinstance(tensor.body, Read):
+        return None
+    source, indices = tensor.body.tensor, tensor.body.indices
+    axes: tuple[Axis, ...] = tensor.axes
+    same = isinstance(source, Stage) and indices == axes and source.shape == tensor.shape
+    return source if same and isinstance(source, Stage) else None
