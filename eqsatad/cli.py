@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, Group
 from rich.table import Table
+from rich.text import Text
 
 from eqsatad.errors import ArgumentError, EqsatadError
 from eqsatad.version import VERSION
@@ -467,13 +468,13 @@ def _read(path: Path) -> str:
         raise ArgumentError(f"cannot read {path}: {error.strerror}") from error
 
 
-def _table(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    table = Table(title=title, title_justify="left")
+def _table(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Group:
+    table = Table()
     for head in heads:
         table.add_column(head, justify="right" if head in ("matches", "bytes") else "left")
     for row in rows:
-        table.add_row(*row)
-    return table
+        table.add_row(*map(Text, row))
+    return Group(Text(title), table)
 
 
 def _print(shown: Any) -> None:

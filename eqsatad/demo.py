@@ -193,7 +193,10 @@ def run(*, seed: int = 0, as_json: bool = False) -> Outcome:
     )
     _heading(screen, "Cost, counted by execution")
     screen.print(outcome.costs)
+    _heading(screen, "Multiplications of the convolution, and of each of its gradients alone")
     screen.print(_products(outcome.products))
+    if len(set(outcome.products.values())) == 1:
+        screen.print("Each gradient multiplies exactly as often as the convolution does.")
     _heading(screen, f"Against central differences (seed {seed})")
     screen.print(_checks(outcome))
     verdict = "all of it is right" if outcome.passed else "SOMETHING IS WRONG"
@@ -232,7 +235,7 @@ def _rules(gradients: Gradients) -> Table:
 
 
 def _products(products: dict[str, int]) -> Table:
-    table = Table("", "multiplications", title="one gradient of the convolution alone")
+    table = Table("stage", "multiplications")
     for name, count in products.items():
         table.add_row(name, f"{count:,}")
     return table

@@ -56,6 +56,10 @@ class SyntaxTermError(TermError, SyntaxError):
         self.msg = message
 
 
+class StoreError(EqsatadError, ValueError):
+    """Stored terms that are damaged or of another format. Store them again."""
+
+
 class NotDifferentiableError(EqsatadError, ValueError):
     """A gradient that does not exist: through argmax, or through integers to floats.
 

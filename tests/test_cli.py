@@ -113,6 +113,26 @@ def test_mistake_of_our_own_is_called_one(call, monkeypatch):
     assert "Traceback" not in err
 
 
+# demo
+
+
+def test_demo_finds_everything_right(call_json):
+    record = call_json("demo", "--seed", "3")
+    assert record["passed"] is True
+    assert "cpu" in [check["target"] for check in record["checks"]]
+    counts = record["multiplications"]
+    assert counts["conv"] == counts["x_bar"] == counts["w_bar"] > 0
+    naive, simplified = (report["total"] for report in record["costs"]["reports"])
+    assert simplified["multiplications"] < naive["multiplications"]
+
+
+def test_demo_shows_nests_rules_and_costs(call):
+    code, out, _ = call("demo")
+    assert code == 0
+    for part in ("as they are derived", "After simplification", "solve-", "times less", "agrees"):
+        assert part in out
+
+
 # compare
 
 

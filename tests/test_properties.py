@@ -105,14 +105,14 @@ def examples(count: int) -> settings:
 
 
 @given(programs())
-@examples(80)
+@examples(160)
 def test_value_agrees_on_reference_and_cpu(program: Program):
     check_forward(program, "reference")
     check_forward(program, "cpu")
 
 
 @given(programs(symbolic=True))
-@examples(40)
+@examples(80)
 def test_value_agrees_with_symbolic_sizes(program: Program):
     check_forward(program, "reference")
     check_forward(program, "cpu")
@@ -120,13 +120,13 @@ def test_value_agrees_with_symbolic_sizes(program: Program):
 
 @needs_opencl
 @given(programs(dtype="float32"))
-@examples(25)
+@examples(50)
 def test_value_agrees_on_opencl(program: Program):
     check_forward(program, "opencl")
 
 
 @given(programs())
-@examples(150)
+@examples(400)
 def test_gradient_agrees_with_finite_differences(program: Program):
     try:
         check_slopes(program)
@@ -135,25 +135,25 @@ def test_gradient_agrees_with_finite_differences(program: Program):
 
 
 @given(programs())
-@examples(60)
+@examples(150)
 def test_simplified_gradient_agrees(program: Program):
     check_simplified(program, ["reference", "cpu"])
 
 
 @given(programs(symbolic=True))
-@examples(25)
+@examples(50)
 def test_simplified_gradient_agrees_with_symbolic_sizes(program: Program):
     check_simplified(program, ["reference", "cpu"])
 
 
 @given(programs(dtype="float32"))
-@examples(20)
+@examples(40)
 def test_simplified_gradient_agrees_in_float32(program: Program):
     check_simplified(program, ["cpu"])
 
 
 @needs_opencl
 @given(programs(dtype="float32"))
-@examples(15)
+@examples(30)
 def test_simplified_gradient_agrees_on_opencl(program: Program):
     check_simplified(program, ["opencl"])

@@ -37,6 +37,7 @@ from eqsatad.rules.rule import (
     z,
 )
 from eqsatad.rules.value_rule import ValueRule
+from eqsatad.terms.nodes import Expr
 
 CATALOG = load()
 INTEGER_ROWS = [row for row in CATALOG if isinstance(row, Row)]
@@ -48,7 +49,7 @@ def test_row_of_the_catalog_holds(row: AnyRow) -> None:
     assert proof.method == "arrays" if isinstance(row, ValueRule) else proof.method != "trials"
 
 
-def _window(width: Callable[..., object], **options: object) -> Row:
+def _window(width: Callable[[Expr, Expr], Expr]) -> Row:
     return restrict(
         "window",
         x - c * k >= 0,
@@ -61,15 +62,15 @@ def _window(width: Callable[..., object], **options: object) -> Row:
     )
 
 
-def _congruence(fresh, leaves, start, when=()) -> Row:
+def _congruence(size: Expr, leaves: tuple[Expr, ...], start: Expr) -> Row:
     return restrict(
         "congruence",
         ((c * k + x) % s).equal(0),
         axis=k,
         value=b * q + start,
-        fresh=(q, fresh),
+        fresh=(q, size),
         leaves=leaves,
-        when=(s > 1, let(g, gcd(c, s)), let(b, s // g), let(p, inverse(c // g, b)), *when),
+        when=(s > 1, let(g, gcd(c, s)), let(b, s // g), let(p, inverse(c // g, b)), b > 1),
         rank=0,
     )
 
@@ -116,8 +117,8 @@ WRONG: dict[str, tuple[Row, str]] = {
         "the pattern is above its upper end",
     ),
     "points met twice": (
-        restrict("twice", ((k + x) // m + y).equal(0), axis=k, value=-m * y - x + q // 2,
-                 fresh=(q, 2 * m), leaves=(), when=(m > 0,), rank=0),
+        restrict("twice", ((k + x) // m + y).equal(0), axis=k, value=-m * y - x + q % m,
+                 fresh=(q, 2 * m), leaves=(), when=(m > 1,), rank=0),
         "the value does not move in equal steps with q",
     ),
     "one point met many times": (
@@ -125,15 +126,15 @@ WRONG: dict[str, tuple[Row, str]] = {
         "the value does not move with q",
     ),
     "a congruence that starts at the wrong place": (
-        _congruence((extent(k) + b - 1) // b, ((x % g).equal(0),), (p * (x // g)) % b, (b > 1,)),
+        _congruence((extent(k) + b - 1) // b, ((x % g).equal(0),), (p * (x // g)) % b),
         "a new point breaks a guard",
     ),
     "a congruence that stops too early": (
-        _congruence(extent(k) // b, ((x % g).equal(0),), START, (b > 1,)),
+        _congruence(extent(k) // b, ((x % g).equal(0),), START),
         "the new axis is too short for an old point",
     ),
     "a congruence that forgets the common factor": (
-        _congruence((extent(k) + b - 1) // b, (), START, (b > 1,)),
+        _congruence((extent(k) + b - 1) // b, (), START),
         "a new point breaks a guard",
     ),
     "a digit without its range": (
@@ -172,11 +173,15 @@ def test_counterexample_is_small(what: str) -> None:
 
 def test_counterexample_names_letters_and_both_sides() -> None:
     with pytest.raises(RuleError) as refusal:
-        check(rewrite("halves", x // 2 + y, x + y // 2))
+        check(rewrite("halves", (2 * x + y) // m, x + y // m, m > 0))
     assert str(refusal.value) == GOLDEN
 
 
-GOLDEN = ""
+GOLDEN = """\
+rule halves is wrong: before is not after, with x = 1, y = 0, m = 1
+  before: (2 * x + y) // m, which is 2
+  after: x + y // m, which is 1
+State the condition that excludes this, or take the row out."""
 
 # Rows that make no claim, and what is said about them.
 MALFORMED: dict[str, tuple[Row, str]] = {
@@ -213,7 +218,7 @@ MALFORMED: dict[str, tuple[Row, str]] = {
         "x >= 0 is a condition and x is an index",
     ),
     "a left side that no question asks": (
-        rewrite("sum", x + c, c + x),
+        rewrite("sum", c * x + y, y + c * x),
         "the left side is a quotient by a literal, or a comparison",
     ),
     "a product of two terms": (
@@ -256,7 +261,7 @@ def test_without_z3_the_proof_says_that_it_is_trials(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(builtins, "__import__", absent)
     proof = check(rewrite("holds", x >= 0, True, low(x) >= 0))
-    assert (proof.method, proof.cases > 100) == ("trials", True)
+    assert (proof.method, proof.cases > 10) == ("trials", True)
 
 
 def test_row_that_takes_too_long_says_that_it_is_trials() -> None:

@@ -174,7 +174,7 @@ class CostReport:
         table = Table(title=_title(self), title_justify="left")
         table.add_column("stage", no_wrap=True)
         for column in shown:
-            table.add_column(column.title, justify="right")
+            table.add_column(column.title, justify="right", overflow="fold")
         if total.seconds is not None:
             table.add_column("seconds", justify="right")
         for name, cost in (*self.stages.items(), ("total", total)):

@@ -2,7 +2,8 @@
 
 A guard bounds the innermost of its loops: ``c*k + rest >= 0`` is ``k >= ceil(-rest / c)`` or
 ``k <= floor(rest / -c)``. The division is done when the loop is entered, never inside. What is no
-bound is a test, made as soon as its axes are known.
+bound is a test, made as soon as its axes are known. An equation on an axis that is summed over is
+a test too: to solve it is what the rules of domains are for.
 """
 
 from __future__ import annotations
@@ -39,12 +40,14 @@ class _Level:
     tests: list[Expr] = field(default_factory=list)
 
 
-def loops(order: Sequence[Axis], conds: Sequence[Expr]) -> tuple[tuple[Expr, ...], list[Loop]]:
-    """The tests to make before any loop, and the loops."""
+def loops(
+    order: Sequence[Axis], conds: Sequence[Expr], summed: frozenset[Axis] = frozenset()
+) -> tuple[tuple[Expr, ...], list[Loop]]:
+    """The tests to make before any loop, and the loops; ``summed`` are the axes of reductions."""
     levels = [_Level() for _ in range(len(order) + 1)]
     for cond in conds:
         level = depth(order, cond.free)
-        bound = _bound(order[level - 1], cond) if level else None
+        bound = _bound(order[level - 1], cond, summed) if level else None
         # A bound that reads data must not overtake a test that may keep the read in range.
         late = has_reads(cond) and any(inner.tests for inner in levels[level:])
         if bound is None or late:
@@ -69,10 +72,12 @@ def depth(order: Sequence[Axis], free: frozenset[Axis]) -> int:
     return max((place + 1 for place, axis in enumerate(order) if axis in free), default=0)
 
 
-def _bound(axis: Axis, cond: Expr) -> tuple[list[Expr], list[Expr]] | None:
+def _bound(
+    axis: Axis, cond: Expr, summed: frozenset[Axis]
+) -> tuple[list[Expr], list[Expr]] | None:
     """The first value and the end of ``axis`` that ``cond`` asks for; None if it is no bound."""
     what = guard(cond)
-    if what is None:
+    if what is None or (what.equality and cond.free & summed):
         return None
     coef = what.form.coefficient(axis)
     if not coef or axis in what.form.without(axis).free:

@@ -55,10 +55,12 @@ class Emitter:
         roots: tuple[Expr, ...],
         leaf: Leaf,
         parallel: int = 0,
+        summed: frozenset[Axis] = frozenset(),
     ) -> Block:
         """``leaf`` of the values of ``roots`` at every point of ``axes`` where ``conds`` hold.
 
-        ``parallel`` is how many of the outermost loops may run in any order.
+        ``parallel`` is how many of the outermost loops may run in any order; ``summed`` are those
+        of ``axes`` that a reduction owns.
         """
         if worked := _worked(conds):
             # A test that needs statements is made inside the loops, around all that it guards.
@@ -67,8 +69,8 @@ class Emitter:
             def guarded(values: tuple[Expr, ...]) -> Block:
                 return (If(values[0], self.block((), (), roots, leaf)),)
 
-            return self.block(axes, rest, (conjunction(worked),), guarded, parallel)
-        tests, nest = loops(axes, conds)
+            return self.block(axes, rest, (conjunction(worked),), guarded, parallel, summed)
+        tests, nest = loops(axes, conds, summed)
         levels: list[list[Statement]] = [[] for _ in range(len(nest) + 1)]
         known: dict[Expr, Expr] = {}
         for node in heavy(roots):
@@ -117,7 +119,10 @@ class Emitter:
                     return (Assign(local, combined(combiner, local, values[0])),)
 
                 start = Assign(local, identity(combiner, node.dtype))
-                return local, (start, *self.block(axes, list(conjuncts(cond)), (body,), add))
+                inner = self.block(
+                    axes, list(conjuncts(cond)), (body,), add, summed=frozenset(axes)
+                )
+                return local, (start, *inner)
         raise AssertionError(f"{node!r} needs no statements")
 
     def assigned(self, local: Var, value: Expr) -> Block:
@@ -146,7 +151,9 @@ class Emitter:
             Assign(best, identity(node.combiner, node.body.dtype)),
             Assign(place, start),
         )
-        loop = self.block(node.axes, list(conjuncts(node.cond)), (node.body,), keep)
+        loop = self.block(
+            node.axes, list(conjuncts(node.cond)), (node.body,), keep, summed=frozenset(node.axes)
+        )
         if unset is None:
             return place, (*before, *loop)
         return place, (*before, *loop, If(unset, (Assign(place, Const(0, "int64")),)))
@@ -299,4 +306,6 @@ def _ordered(piece: Piece, order: Sequence[Axis], emitter: Emitter) -> Block:
     outer = next((n for n, axis in enumerate(order) if axis not in piece.axes), len(order))
     conds = (*piece.conds, *conjuncts(total.cond))
     body = (total.body, *piece.indices)
-    return (*fill, *emitter.block(order, conds, body, _accumulate(piece), parallel=outer))
+    summed = frozenset(order) - frozenset(piece.axes)
+    added = emitter.block(order, conds, body, _accumulate(piece), parallel=outer, summed=summed)
+    return (*fill, *added)

@@ -233,9 +233,6 @@ CLAIMS: dict[type[Any], Callable[[Any], Claim]] = {
 }
 
 
-# Rows that make no claim -------------------------------------------------------------------------
-
-
 def well_formed(row: CheckedRow) -> None:
     """Raises `RuleError` for a row that could not be run: its pattern, letters or kinds."""
     patterns, results = PARTS[type(row)](row)

@@ -143,9 +143,7 @@ class _Translation:
 
     def __init__(self, z3: Any, chosen: Mapping[Letter, int]) -> None:
         self._z3 = z3
-        self._made: dict[Expr, Any] = {
-            letter: z3.IntVal(value) for letter, value in chosen.items()
-        }
+        self._made: dict[Expr, Any] = {letter: z3.IntVal(value) for letter, value in chosen.items()}
         self._assuming = False
         self.facts: list[Any] = []
 

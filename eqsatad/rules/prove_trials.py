@@ -16,7 +16,7 @@ from eqsatad.rules.describe import spelled
 from eqsatad.rules.literals import ARITHMETIC, evaluate_literal
 from eqsatad.rules.prove_claims import Claim
 from eqsatad.rules.rule import AXIS, LITERAL, TERM, Condition, Define, Known, Letter
-from eqsatad.terms.nodes import Const, Expr
+from eqsatad.terms.nodes import Const
 from eqsatad.terms.walk import postorder
 
 TRIALS = 2_000
@@ -119,9 +119,6 @@ def counterexample(claim: Claim, why: str, values: Filling, known: Answer) -> st
 
 def _order(letter: Letter) -> tuple[bool, str]:
     return letter.kind == LITERAL, letter.name
-
-
-# Values, the smallest first ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

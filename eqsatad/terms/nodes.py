@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from hashlib import blake2b
 from threading import Lock
-from typing import TYPE_CHECKING, Any, ClassVar, Never
+from typing import TYPE_CHECKING, Any, ClassVar, Never, Self
 from weakref import WeakValueDictionary
 
 from eqsatad.errors import (
@@ -99,8 +99,14 @@ class Term(metaclass=Interned):
         return brief(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Copies and pickles go through the constructor, so that they stay interned.
+        # Pickles go through the constructor, so that they stay interned.
         return type(self), tuple(getattr(self, f.name) for f in fields(self))  # type: ignore[arg-type]
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
 
 
 class Expr(Term):

@@ -21,6 +21,14 @@ class Op:
     kind: str
     symbol: str = ""
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # Operations are compared with ``is``, so a pickle is the name of the row.
+        return _named, (self.name,)
+
+
+def _named(name: str) -> Op:
+    return OPS[name]
+
 
 ADD = Op("add", 2, "arith", "+")
 SUB = Op("sub", 2, "arith", "-")
