@@ -2,8 +2,8 @@
 
 A guard bounds the innermost of its loops: ``c*k + rest >= 0`` is ``k >= ceil(-rest / c)`` or
 ``k <= floor(rest / -c)``. The division is done when the loop is entered, never inside. What is no
-bound is a test, made as soon as its axes are known. An equation on an axis that is summed over is
-a test too: to solve it is what the rules of domains are for.
+bound is a test, made as soon as its axes are known; within a reduction it stays inside, around the
+body, and so does an equation: to take tests out and to solve equations is what the rules are for.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def loops(
         # A bound that reads data must not overtake a test that may keep the read in range.
         late = has_reads(cond) and any(inner.tests for inner in levels[level:])
         if bound is None or late:
-            levels[level].tests.append(cond)
+            levels[len(order) if summed else level].tests.append(cond)
         else:
             starts, stops = bound
             levels[level].starts.extend(starts)

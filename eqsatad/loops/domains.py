@@ -19,13 +19,14 @@ from eqsatad.terms.walk import postorder, substitute
 class Domain:
     """``exprs`` at every point of ``axes`` where all of ``conds`` hold.
 
-    ``scope`` are the axes of the loops around it.
+    ``scope`` are the axes of the loops around it; ``summed`` says that it is a reduction's.
     """
 
     axes: tuple[Axis, ...]
     conds: tuple[Expr, ...]
     exprs: tuple[Expr, ...]
     scope: frozenset[Axis] = frozenset()
+    summed: bool = False
 
     @property
     def names(self) -> set[str]:
@@ -43,11 +44,11 @@ class Domain:
         axes: list[Axis] = []
         for axis in self.axes:
             axes.extend(mapping[axis][1] if axis in mapping else (axis,))
-        return Domain(
-            tuple(axes),
-            tuple(substitute(cond, values) for cond in self.conds),
-            tuple(substitute(expr, values) for expr in self.exprs),
-            self.scope,
+        return replace(
+            self,
+            axes=tuple(axes),
+            conds=tuple(substitute(cond, values) for cond in self.conds),
+            exprs=tuple(substitute(expr, values) for expr in self.exprs),
         )
 
     def restricted(self, *conds: Expr) -> Domain:
@@ -67,7 +68,8 @@ class Domain:
 def narrowed(domain: Domain) -> Domain | None:
     """An equal domain with fewer points: guards of one axis in its extent, equations solved.
 
-    None if it has no point.
+    Equations on the axes of a reduction stay: to solve them is what the rules are for. None if
+    the domain has no point.
     """
     while (smaller := _narrower(domain)) is not domain:
         if smaller is None:
@@ -100,7 +102,8 @@ def _absorbed(domain: Domain, cond: Expr, what: Guard) -> tuple[Domain | None] |
         holds = what.form.const == 0 if what.equality else what.form.const >= 0
         return (rest if holds else None,)
     if what.equality:
-        return (_solved(rest, what, own),) if any(_unit(what, axis) for axis in own) else None
+        solvable = not domain.summed and any(_unit(what, axis) for axis in own)
+        return (_solved(rest, what, own),) if solvable else None
     (_, axis), *others = what.form.terms
     if others or not own or (extent := length(own[0])) is None:
         return None

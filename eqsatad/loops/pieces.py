@@ -135,7 +135,7 @@ def _outermost(expr: Expr) -> list[Reduce]:
 
 def _reduction(node: Reduce, scope: frozenset[Axis], given: tuple[Guard, ...]) -> Expr:
     """``node`` as a combination of reductions over the parts of its domain."""
-    domain = Domain(node.axes, tuple(conjuncts(node.cond)), (node.body,), scope)
+    domain = Domain(node.axes, tuple(conjuncts(node.cond)), (node.body,), scope, summed=True)
     found = [
         Reduce(node.combiner, part.axes, conjunction(part.conds), *part.exprs)
         for part in cut(domain, given, REDUCTION_PARTS)

@@ -142,7 +142,7 @@ def _reduce(node: Reduce) -> Expr:
         return node
     if isinstance(body, Select) and body.other is start:
         return Reduce(combiner, axes, conjunction((*inner, body.cond)), body.then)
-    smaller = narrowed(Domain(axes, tuple(inner), (body,)))
+    smaller = narrowed(Domain(axes, tuple(inner), (body,), summed=True))
     if smaller is None:
         return start
     if not smaller.axes:
@@ -152,16 +152,13 @@ def _reduce(node: Reduce) -> Expr:
 
 
 def _parted(cond: Expr, axes: frozenset[Axis]) -> tuple[list[Expr], list[Expr]]:
-    """The conjuncts about ``axes``, and those that can be tested before their loops are entered.
+    """The conjuncts about ``axes`` or data, and the guards that the loops around can be cut by.
 
-    A condition on data stays behind the conditions it follows, which may keep its reads in range.
+    A condition on data stays where the term has it: to take it out is what the rules are for.
     """
-    inner: list[Expr] = []
-    outer: list[Expr] = []
-    for part in conjuncts(cond):
-        stays = part.free & axes or (inner and has_reads(part))
-        (inner if stays else outer).append(part)
-    return inner, outer
+    parts = list(conjuncts(cond))
+    inner = [part for part in parts if part.free & axes or has_reads(part)]
+    return inner, [part for part in parts if part not in inner]
 
 
 def has_reads(expr: Expr) -> bool:
