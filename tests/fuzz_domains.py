@@ -9,6 +9,7 @@ maximum does. Every example has a number, and ``--seed N --examples 1`` repeats 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import time
 from collections import Counter
@@ -142,11 +143,10 @@ def value(expr: Expr, point: Point, table: Array) -> Any:
 
 def points(domain: Domain, wanted: Sequence[Axis], around: Point, case: Example) -> list[Any]:
     """The values of the axes ``wanted`` at each point of ``domain``, sorted."""
-    grid = np.indices([_extent(axis, around[N]) for axis in domain.axes]).reshape(
-        len(domain.axes), -1
-    )
+    shape = tuple(_extent(axis, around[N]) for axis in domain.axes)
+    grid = np.indices(shape).reshape(len(shape), math.prod(shape))
     point: dict[Expr, Any] = {**around, **dict(zip(domain.axes, grid, strict=True))}
-    held = np.ones(grid.shape[1] if domain.axes else 1, dtype=bool)
+    held = np.ones(math.prod(shape), dtype=bool)
     for kind, form in domain.guards:
         left = value(expression(form), point, case.table)
         held &= left == 0 if kind == ZERO else left >= 0
