@@ -7,7 +7,7 @@ cheapest program seen, the input among them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import reduce
@@ -16,6 +16,7 @@ from math import inf
 from eqsatad.extract.cost import CostModel
 from eqsatad.extract.dag import Choice, extract
 from eqsatad.extract.graph import Decoder, snapshot
+from eqsatad.extract.isolate import apart, search_apart
 from eqsatad.extract.materialise import materialise
 from eqsatad.extract.naming import readable
 from eqsatad.extract.points import Points
@@ -162,7 +163,16 @@ def _through_graph(
     except TooLargeError:
         report.stopped = "more axes or guards than a mask holds"
         return None, inf
-    choices = _search(encoded, rules, cost, limits, report)
+    if apart(stage.body, rules, cost, limits):
+        return search_apart(stage, rules, cost, limits, report)
+    choices = list(search(encoded, rules, cost, limits, report))
+    return chosen(stage, encoded, choices, report)
+
+
+def chosen(
+    stage: Stage, encoded: Encoded, choices: Sequence[tuple[int, Choice]], report: Growth
+) -> tuple[Stage | None, float]:
+    """``stage`` over the last of ``choices``, and what the first one cost."""
     if not choices:
         return None, inf
     root, choice = choices[-1]
@@ -174,29 +184,29 @@ def _through_graph(
     return best, choices[0][1].cost
 
 
-def _search(
+def search(
     encoded: Encoded,
     rules: Sequence[ValueRule],
     cost: CostModel,
     limits: Limits,
     report: Growth,
-) -> list[tuple[int, Choice]]:
-    """The input as a choice with its root, then every cheaper one that was found."""
-    choices: list[tuple[int, Choice]] = []
+) -> Iterator[tuple[int, Choice]]:
+    """The input as a choice with its root, then every cheaper one that is found."""
+    best = inf
     quiet = 0
     with closing(grow(encoded, rules, limits, report)) as rounds:
         for session in rounds:
             graph = snapshot(session, encoded, cost)
             choice = extract(graph)
-            if choice.cost < (choices[-1][1].cost * (1 - 1e-9) if choices else inf):
-                choices.append((graph.root, choice))
+            if choice.cost < best * (1 - 1e-9):
+                best = choice.cost
+                yield graph.root, choice
                 quiet = 0
             else:
                 quiet += 1
             if quiet >= QUIET_ROUNDS and report.nodes > SMALL:
                 report.stopped = "no longer cheaper"
                 break
-    return choices
 
 
 def _naming(stem: str, taken: Callable[[str], bool]) -> Callable[[], str]:

@@ -57,11 +57,17 @@ FACTS = (
 
 @dataclass(frozen=True)
 class Limits:
-    """When to stop growing; reaching one is reported and the best so far is used."""
+    """When to stop growing; reaching one is reported and the best so far is used.
+
+    ``isolate`` says whether the search runs in a process that can be killed, which is the only
+    way to keep ``seconds`` when one step runs away. By default it does for rows that do not come
+    with eqsatad, for higher limits than these, and for large terms.
+    """
 
     nodes: int = 6_000
     rounds: int = 6
     seconds: float = 2.0
+    isolate: bool | None = None
 
 
 @dataclass

@@ -1,0 +1,2 @@
+def echo(payload):
+    yield payload
