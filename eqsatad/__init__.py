@@ -6,7 +6,7 @@ expressions.
 """
 
 from eqsatad.extract.report import CostReport, compare
-from eqsatad.pipeline import Gradients, build, differentiate, simplified
+from eqsatad.pipeline import Gradients, build, differentiate, report, simplified
 from eqsatad.terms.builders import (
     abs,
     acos,
@@ -116,6 +116,7 @@ __all__ = [
     "pow",
     "prod",
     "reduce_axis",
+    "report",
     "round",
     "rsqrt",
     "scatter",

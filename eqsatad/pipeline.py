@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import overload
+from typing import Any, overload
 
 from eqsatad import backends
 from eqsatad.backends.kernel import Kernel
@@ -26,7 +26,11 @@ from eqsatad.loops.samples import samples
 from eqsatad.rules.algebra import Limits
 from eqsatad.rules.catalog import Catalog, load
 from eqsatad.rules.engine import Engine, inline_copies
-from eqsatad.terms.nodes import Tensor
+from eqsatad.terms.nodes import Size, Tensor
+from eqsatad.terms.walk import postorder
+
+
+Arrays = Mapping[str, Any]
 
 
 def simplified(
@@ -95,13 +99,21 @@ class Gradients(Sequence[Tensor]):
     def _loops(self) -> LoopProgram:
         return lower(list(self.results), simplify=Engine.of(self.rules).simplify)
 
-    def report(self, sizes: Mapping[str, int] | None = None) -> CostReport:
-        """Exact counts of one call, at ``sizes`` for symbolic extents."""
+    def report(
+        self,
+        sizes: Mapping[str, int] | None = None,
+        *,
+        kernel: Kernel | None = None,
+        arrays: Arrays | None = None,
+    ) -> CostReport:
+        """Exact counts of one call, at ``sizes`` for symbolic extents; see `report`."""
         notes = [
             f"{self.output.name} does not depend on {tensor.name}: its gradient is zero"
             for tensor in self.independent
         ]
-        return report(self.loops(), sizes, name=f"gradient of {self.output.name}", notes=notes)
+        name = f"gradient of {self.output.name}"
+        what = self.loops() if kernel is None else kernel
+        return report(what, sizes, arrays=arrays, name=name, notes=notes)
 
     def build(
         self, target: str = "cpu", *, threads: int | None = None, exact: bool = False
@@ -111,31 +123,65 @@ class Gradients(Sequence[Tensor]):
 
 
 def report(
-    loops: LoopProgram,
+    what: Kernel | LoopProgram | Sequence[Tensor],
     sizes: Mapping[str, int] | None = None,
     *,
+    arrays: Arrays | None = None,
     name: str = "program",
     notes: Sequence[str] = (),
 ) -> CostReport:
-    """Exact counts of one run of ``loops``, at ``sizes`` for symbolic extents."""
-    execution, more = counted(loops, sizes or {})
+    """Exact counts of one run of a program, at ``sizes`` for symbolic extents.
+
+    Tensors are counted as they stand, without simplification. A kernel is also timed (seconds,
+    the least of five calls). ``arrays`` by input name are used for the time and for counts that
+    depend on data; without them random ones are, with a note in the report.
+    """
+    loops = _loops_of(what)
+    given = dict(sizes or {})
+    execution, more = counted(loops, given, arrays)
+    seconds = None
+    if isinstance(what, Kernel):
+        used = drawn(loops, given) if arrays is None else arrays
+        seconds = what.time(**used, **{size.name: given[size.name] for size in unseen(loops)})
     return cost_report(
         name,
         execution.counts,
         [nest.stage for nest in loops.nests],
         outputs=loops.outputs,
         sizes=sizes,
+        seconds=seconds,
         notes=[*more, *notes],
     )
 
 
-def counted(loops: LoopProgram, sizes: Mapping[str, int]) -> tuple[Execution, list[str]]:
+def _loops_of(what: Kernel | LoopProgram | Sequence[Tensor]) -> LoopProgram:
+    if isinstance(what, Kernel):
+        return what.loops
+    return what if isinstance(what, LoopProgram) else lower(list(what))
+
+
+def counted(
+    loops: LoopProgram, sizes: Mapping[str, int], arrays: Arrays | None = None
+) -> tuple[Execution, list[str]]:
     """The counts of ``loops``; on example arrays, with a note, where they depend on data."""
+    if arrays is not None:
+        return count(loops, sizes, arrays), []
     try:
         return count(loops, sizes), []
     except ArgumentError:
-        arrays = samples(loops.inputs, [nest.stage for nest in loops.nests], sizes)
-        return count(loops, sizes, arrays), ["counts depend on data: taken on random arrays"]
+        note = "counts depend on data: taken on random arrays"
+        return count(loops, sizes, drawn(loops, sizes)), [note]
+
+
+def drawn(loops: LoopProgram, sizes: Mapping[str, int]) -> Arrays:
+    """Random arrays for the inputs of ``loops``."""
+    return samples(loops.inputs, [nest.stage for nest in loops.nests], sizes)
+
+
+def unseen(loops: LoopProgram) -> list[Size]:
+    """The sizes that no input's shape tells."""
+    told = {node for tensor in loops.inputs for node in postorder(*tensor.shape)}
+    return [size for size in loops.sizes if size not in told]
 
 
 def differentiate(
