@@ -106,13 +106,14 @@ def gradient_error(case: Case, gradients: Any, seed: int = 0) -> float:
     kernel = gradients.build(target="reference")
     known = {**arrays, gradients.head.name: head}
     found = kernel(**{name: known[name] for name in kernel.inputs})
-    errors = [_directional_error(case, arrays, head, found, rng) for _ in range(2)]
+    errors = [directional_error(case, arrays, head, found, rng) for _ in range(2)]
     return float(max(errors))
 
 
-def _directional_error(
+def directional_error(
     case: Case, arrays: Arrays, head: NDArray[Any], found: Iterable[Any], rng: np.random.Generator
 ) -> float:
+    """The error of one directional derivative under ``head``, relative to what it adds up."""
     towards = {x.name: rng.uniform(*UNIT, arrays[x.name].shape) for x in case.inputs}
 
     def value(step: float) -> NDArray[Any]:

@@ -5,8 +5,11 @@ The public names, each with one import path. ``import eqsatad as ea`` is the cus
 expressions.
 """
 
+from eqsatad.derivatives import Directional, hvp, jacobian, jvp
 from eqsatad.extract.report import CostReport, compare
+from eqsatad.pair import Half, vjp
 from eqsatad.pipeline import Gradients, build, differentiate, report, simplified
+from eqsatad.rules.simplifier import bounds, prove, simplify
 from eqsatad.terms.builders import (
     abs,
     acos,
@@ -68,8 +71,10 @@ from eqsatad.terms.text import op, ops
 __all__ = [
     "Axis",
     "CostReport",
+    "Directional",
     "Expr",
     "Gradients",
+    "Half",
     "Placeholder",
     "Size",
     "Stage",
@@ -85,6 +90,7 @@ __all__ = [
     "asin",
     "atan",
     "atan2",
+    "bounds",
     "build",
     "cast",
     "ceil",
@@ -103,6 +109,9 @@ __all__ = [
     "exp",
     "expm1",
     "floor",
+    "hvp",
+    "jacobian",
+    "jvp",
     "log",
     "log1p",
     "log2",
@@ -115,6 +124,7 @@ __all__ = [
     "placeholder",
     "pow",
     "prod",
+    "prove",
     "reduce_axis",
     "report",
     "round",
@@ -125,6 +135,7 @@ __all__ = [
     "sigmoid",
     "sign",
     "simplified",
+    "simplify",
     "sin",
     "sinh",
     "size",
@@ -134,4 +145,5 @@ __all__ = [
     "tan",
     "tanh",
     "trunc",
+    "vjp",
 ]

@@ -366,7 +366,7 @@ def check_rules(
 @cache_app.command("show")
 def show_cache(as_json: Json = False) -> None:
     """List the entries of the cache with their sizes."""
-    from eqsatad.backends import cache
+    from eqsatad import cache
 
     entries = cache.entries()
     if as_json:
@@ -379,7 +379,7 @@ def show_cache(as_json: Json = False) -> None:
 @cache_app.command("clear")
 def clear_cache(as_json: Json = False) -> None:
     """Delete every entry of the cache."""
-    from eqsatad.backends import cache
+    from eqsatad import cache
 
     removed = cache.clear()
     if as_json:
@@ -391,7 +391,7 @@ def clear_cache(as_json: Json = False) -> None:
 @cache_app.command("path")
 def cache_path(as_json: Json = False) -> None:
     """Print the directory of the cache."""
-    from eqsatad.backends import cache
+    from eqsatad import cache
 
     path = cache.directory()
     if as_json:

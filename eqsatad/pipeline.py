@@ -29,7 +29,6 @@ from eqsatad.rules.engine import Engine, inline_copies
 from eqsatad.terms.nodes import Size, Tensor
 from eqsatad.terms.walk import postorder
 
-
 Arrays = Mapping[str, Any]
 
 
@@ -60,19 +59,15 @@ def model(cost: str | CostModel) -> CostModel:
 
 
 @dataclass(frozen=True)
-class Gradients(Sequence[Tensor]):
-    """The gradients of one output, in the order of the inputs; behaves as that list.
+class Results(Sequence[Tensor]):
+    """Tensors that were worked out, in order; behaves as that list, and counts and builds them.
 
-    ``adjoints`` and ``adjoint_summands`` hold the unsimplified stages by source tensor.
+    ``title`` and ``notes`` are for the report, ``rules`` simplify the indices of the loops.
     """
 
-    output: Tensor
-    inputs: tuple[Tensor, ...]
     results: tuple[Tensor, ...]
-    head: Tensor | None
-    adjoints: dict[Tensor, Tensor]
-    adjoint_summands: dict[Tensor, dict[Tensor, Tensor]]
-    independent: tuple[Tensor, ...]
+    title: str
+    notes: tuple[str, ...]
     saturation: Saturation
     rules: Catalog = field(repr=False)
 
@@ -92,7 +87,7 @@ class Gradients(Sequence[Tensor]):
         return iter(self.results)
 
     def loops(self) -> LoopProgram:
-        """The loop nests that compute the gradients, as they are counted."""
+        """The loop nests that compute them, as they are counted."""
         return self._loops
 
     @cached_property
@@ -107,19 +102,29 @@ class Gradients(Sequence[Tensor]):
         arrays: Arrays | None = None,
     ) -> CostReport:
         """Exact counts of one call, at ``sizes`` for symbolic extents; see `report`."""
-        notes = [
-            f"{self.output.name} does not depend on {tensor.name}: its gradient is zero"
-            for tensor in self.independent
-        ]
-        name = f"gradient of {self.output.name}"
         what = self.loops() if kernel is None else kernel
-        return report(what, sizes, arrays=arrays, name=name, notes=notes)
+        return report(what, sizes, arrays=arrays, name=self.title, notes=self.notes)
 
     def build(
         self, target: str = "cpu", *, threads: int | None = None, exact: bool = False
     ) -> Kernel:
-        """A kernel that computes the gradients; call it with arrays by name or position."""
+        """A kernel that computes them; call it with arrays by name or position."""
         return backends.build(self.loops(), target, threads=threads, exact=exact)
+
+
+@dataclass(frozen=True)
+class Gradients(Results):
+    """The gradients of one output, in the order of the inputs; behaves as that list.
+
+    ``adjoints`` and ``adjoint_summands`` hold the unsimplified stages by source tensor.
+    """
+
+    output: Tensor
+    inputs: tuple[Tensor, ...]
+    head: Tensor | None
+    adjoints: dict[Tensor, Tensor]
+    adjoint_summands: dict[Tensor, dict[Tensor, Tensor]]
+    independent: tuple[Tensor, ...]
 
 
 def report(
@@ -225,15 +230,20 @@ def differentiate(
     else:
         found = Simplified(tuple(adjoints.results), UNTOUCHED)
     return Gradients(
-        output,
-        given,
-        found.outputs,
-        adjoints.head,
-        adjoints.adjoints,
-        adjoints.summands,
-        adjoints.independent,
-        found.saturation,
-        catalog if simplify else (),
+        results=found.outputs,
+        title=f"gradient of {output.name}",
+        notes=tuple(
+            f"{output.name} does not depend on {tensor.name}: its gradient is zero"
+            for tensor in adjoints.independent
+        ),
+        saturation=found.saturation,
+        rules=catalog if simplify else (),
+        output=output,
+        inputs=given,
+        head=adjoints.head,
+        adjoints=adjoints.adjoints,
+        adjoint_summands=adjoints.summands,
+        independent=adjoints.independent,
     )
 
 

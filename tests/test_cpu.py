@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eqsatad.backends import build, cache, cpu
+from eqsatad import cache
+from eqsatad.backends import build, cpu
 from eqsatad.backends.cpu.machine import load
+from eqsatad.backends.cpu.packing import packed
 from eqsatad.backends.cpu.source import Machine, write
 from eqsatad.backends.cpu.tiles import plan
 from eqsatad.backends.kernel import Kernel, from_bits, to_bits
@@ -280,8 +282,9 @@ MACHINES = [Machine(64, 32), Machine(32, 16), Machine(16, 16), Machine(16, 32)]
 
 
 def compiled(program, machine, threads=1, exact=False):
-    source = write(program, machine, exact=exact)
-    launch = cpu.Launcher(program, load(source.text, source.outside), threads)
+    prepared = program if exact else packed(program, machine.vector)
+    source = write(prepared, machine, exact=exact)
+    launch = cpu.Launcher(prepared, load(source.text, source.outside), threads)
     return Kernel(program, target="cpu", source=source.text, launch=launch)
 
 
@@ -544,7 +547,7 @@ def test_damaged_entry_is_reported_and_rebuilt(objects, damage):
     negation(5)
     (path,) = objects.iterdir()
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.warns(CacheWarning, match="is damaged; it is compiled again"):
+    with pytest.warns(CacheWarning, match="is damaged; it is made again"):
         negation(5)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -562,7 +565,7 @@ def test_entry_under_a_wrong_name_is_not_used(objects):
 def test_directory_that_cannot_be_written_warns_once(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "file" / "objects"))
-    with pytest.warns(CacheWarning, match="nothing is kept|it is compiled again"):
+    with pytest.warns(CacheWarning, match="nothing is kept|it is made again"):
         negation(5)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -602,3 +605,23 @@ def test_code_that_llvm_refuses_is_a_backend_error(objects):
 def test_absent_function_of_the_c_library_is_named(objects):
     with pytest.raises(BackendError, match="no function eqsatad_no_such_function"):
         load("", ("eqsatad_no_such_function",))
+
+
+def test_values_read_under_one_mask_are_not_taken_under_another():
+    # Two rows of a tile take different branches; both need the same elements of x.
+    m = ea.size("m")
+    x, h = ea.placeholder((5, m), name="x"), ea.placeholder((5, 2, m), name="h")
+
+    def at(i, j, l):
+        k, n = ea.reduce_axis((0, m), "k"), ea.reduce_axis((0, m), "n")
+        total = ea.sum(x[i, k] * x[0, (j - 3) % m] * x[0, n], axis=(n, k))
+        other = ea.sum(x[i, k] * x[0, (j - 3) % m] * x[0, n] + 0.0, axis=(n, k))
+        return ea.select(total > 0, h[i, j, l], ea.select(other < 0, -h[i, j, l], 0.0))
+
+    y = ea.compute((5, 2, m), at, "y")
+    rng = np.random.default_rng(3)
+    shapes = {"x": (5, 3), "h": (5, 2, 3)}
+    arrays = {n: rng.standard_normal(shape).astype("float32") for n, shape in shapes.items()}
+    (found,) = build(lower([y]))(**arrays)
+    (expected,) = evaluate([y], arrays)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)

@@ -157,3 +157,9 @@ def test_simplified_gradient_agrees_in_float32(program: Program):
 @examples(30)
 def test_simplified_gradient_agrees_on_opencl(program: Program):
     check_simplified(program, ["opencl"])
+
+
+# Programs of `tests.fuzz` that once came out wrong.
+@pytest.mark.parametrize(("seed", "dtype"), [(10384, "float64"), (10931, "float32")])
+def test_simplified_gradient_agrees_where_it_once_did_not(seed: int, dtype: str):
+    check_simplified(from_seed(seed, dtype, symbolic=seed % 3 == 2), ["reference", "cpu"])

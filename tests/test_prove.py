@@ -219,15 +219,35 @@ MALFORMED: dict[str, tuple[Row, str]] = {
     ),
     "a left side that no question asks": (
         rewrite("sum", c * x + y, y + c * x),
-        "the left side is a quotient by a literal, or a comparison",
+        "The left side is a quotient by a literal, or a comparison",
     ),
     "a product of two terms": (
         rewrite("product", (x * y) // m, x * (y // m)),
-        "a pattern is a sum of letters, quotients and remainders",
+        "A pattern is a sum of letters, quotients and remainders",
     ),
     "a guard that does not mention the axis": (
         restrict("unit", (c * x + z).equal(0), axis=k, value=-z, rank=0),
-        "axis k is not in every guard",
+        "axis k is not in the guard c * x + z == 0",
+    ),
+    "two multiples of letters": (
+        rewrite("multiples", (b * x + c * y) // m, 0),
+        "it is open which multiples are which",
+    ),
+    "an axis where any term may be": (
+        rewrite("axis", (c * k + x) // m, 0),
+        "index rows have no axes, and k is one",
+    ),
+    "a remainder where quotients are asked": (
+        rewrite("remainder", (x % n) // m, 0),
+        "remainders are matched in guards of domain rows only",
+    ),
+    "more guards than are tried together": (
+        restrict("three", k + x >= 0, y - k >= 0, z - k >= 0, axis=k, value=-x, rank=0),
+        "it matches 3 guards",
+    ),
+    "a guard that is no comparison with an order": (
+        restrict("differs", (k + x).differs(0), axis=k, value=-x, rank=0),
+        "a guard of a rule cannot be ne",
     ),
     "conditions that cannot hold": (
         rewrite("never", x // m, 0, m > 0, m < 0),

@@ -141,8 +141,10 @@ class Kernel:
                 sizes[name] = _size(name, argument)
             else:
                 raise ArgumentError(f"there is no input named {name!r}; expected {wanted}")
-        if missing := [name for name in self.inputs if name not in found]:
-            raise ArgumentError(f"no array for {', '.join(missing)}; expected {wanted}")
+        missing = [slot.tensor for slot in self._takes if slot.name not in found]
+        if missing:
+            lacking = ", ".join(f"{tensor.name}{tensor.where_built}" for tensor in missing)
+            raise ArgumentError(f"no array for {lacking}; expected {wanted}")
         return [found[name] for name in self.inputs], sizes
 
     def _signature(self) -> str:
@@ -220,8 +222,8 @@ def _array(slot: Slot, argument: object) -> Array:
             ) from cause
     if not isinstance(argument, np.ndarray | np.generic):
         raise ArgumentError(
-            f"{slot.name} is a {type(argument).__name__}; pass an array of dtype {slot.dtype}, "
-            f"for example numpy.asarray({slot.name}, {_spelled(slot)!r})"
+            f"{slot.name} is a {type(argument).__name__}; pass an array of dtype {slot.dtype}"
+            f"{slot.tensor.where_built}, for example numpy.asarray({slot.name}, {_spelled(slot)!r})"
         )
     return _typed(slot, np.asarray(argument))
 
@@ -232,8 +234,8 @@ def _typed(slot: Slot, array: Array) -> Array:
     if array.dtype not in slot.accepted or not array.dtype.isnative:
         order = "" if array.dtype.isnative else " in foreign byte order"
         raise ArgumentError(
-            f"{slot.name} has dtype {array.dtype.name}{order}, expected {slot.dtype}; "
-            f"convert it with {slot.name}.astype({_spelled(slot)!r})"
+            f"{slot.name} has dtype {array.dtype.name}{order}, expected {slot.dtype}"
+            f"{slot.tensor.where_built}; convert it with {slot.name}.astype({_spelled(slot)!r})"
         )
     return array
 
@@ -248,7 +250,8 @@ def _check_shape(slot: Slot, shape: tuple[int, ...], sizes: Mapping[str, int]) -
     if shape != expected:
         known = ", ".join(f"{name} = {sizes[name]}" for name in sorted(sizes))
         where = f" (with {known})" if slot.shape is None else ""
-        raise ArgumentError(f"{slot.name} has shape {shape}, expected {expected}{where}")
+        built = slot.tensor.where_built
+        raise ArgumentError(f"{slot.name} has shape {shape}, expected {expected}{where}{built}")
 
 
 def _destination(slot: Slot, given: object, shape: tuple[int, ...]) -> Array:

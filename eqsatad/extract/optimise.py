@@ -23,9 +23,10 @@ from eqsatad.extract.points import Points
 from eqsatad.extract.safe import in_order
 from eqsatad.extract.sites import executed, parts
 from eqsatad.rules.algebra import Growth, Limits, grow
+from eqsatad.rules.engine import retarget
 from eqsatad.rules.value_rule import ValueRule
 from eqsatad.rules.values import Encoded, TooLargeError, canonical, encode, is_value
-from eqsatad.terms.nodes import SUM, Apply, Const, Expr, Read, Reduce, Select, Stage
+from eqsatad.terms.nodes import SUM, Apply, Const, Expr, Read, Reduce, Select, Stage, Tensor
 from eqsatad.terms.ops import ADD, MUL
 from eqsatad.terms.walk import conjuncts, fold, postorder
 
@@ -78,11 +79,21 @@ def optimise(
         programs = [stages for stages in (best, materialise(plain, points, naming)) if stages]
         best = min(programs, key=lambda stages: executed(stages, points))
     return Optimised(
-        tuple(in_order(readable(part, names)) for part in best),
+        _finished(best, names),
         report,
         executed([stage], points),
         executed(best, points),
     )
+
+
+def _finished(stages: Sequence[Stage], names: dict[str, str]) -> tuple[Stage, ...]:
+    """``stages`` under names that people wrote, each reading those before it."""
+    done: dict[Tensor, Tensor] = {}
+    result = []
+    for stage in stages:
+        result.append(in_order(readable(retarget(stage, done), names)))
+        done[stage] = result[-1]
+    return tuple(result)
 
 
 def worthwhile(term: Expr) -> bool:
@@ -97,7 +108,7 @@ def worthwhile(term: Expr) -> bool:
     factors = term.args if isinstance(term, Apply) and term.op is MUL else (term,)
     if not all(isinstance(factor, Read | Const) for factor in factors):
         return bool(parts(term))
-    if sum(isinstance(factor, Const) for factor in factors) and axes is not None:
+    if any(isinstance(factor, Const) for factor in factors):
         return len(factors) > 1
     return axes is not None and any(axes - factor.free for factor in factors)
 

@@ -2,22 +2,27 @@
 
 Each stage is read through the copies below it, put on its smallest domains, joined with the
 element-wise stages that only it reads, point by point, and then optimised. Results that would
-only copy a temporary take its place.
+only copy a temporary take its place. Stages that differ in names only are one problem, which is
+solved once.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from eqsatad.extract.cost import CostModel
-from eqsatad.extract.optimise import Optimised, optimise
-from eqsatad.rules.algebra import Limits
+from eqsatad.extract.optimise import optimise
+from eqsatad.extract.problem import STAGE, Problem
+from eqsatad.extract.recall import Answer, Recall
+from eqsatad.rules.algebra import Growth, Limits
 from eqsatad.rules.catalog import Catalog
 from eqsatad.rules.engine import Engine, inline, is_copy, retarget
 from eqsatad.rules.value_rule import ValueRule
 from eqsatad.terms.nodes import Axis, Expr, Read, Reduce, Stage, Tensor
+from eqsatad.terms.origin import built_at
 from eqsatad.terms.walk import postorder, program, reads, sources
 
 
@@ -51,8 +56,8 @@ class Simplification:
         self._values = tuple(row for row in catalog if isinstance(row, ValueRule))
         self._cost = cost
         self._limits = limits
-        self._before = self._engine.tally.snapshot()
-        self._reports: list[Optimised] = []
+        self._recall = Recall.of(catalog, cost, limits)
+        self._reports: list[Growth] = []
         self._names: set[str] = set()
         # Element-wise stages with one reader, which has not been met yet.
         self._waiting: set[Stage] = set()
@@ -60,6 +65,20 @@ class Simplification:
     def of(self, outputs: Sequence[Tensor]) -> Simplified:
         """The cheapest program for ``outputs`` that the rules reach."""
         start = time.perf_counter()
+        found = self._recall.solve("program", outputs, lambda: self._program(outputs))
+        report = found.report
+        return Simplified(
+            found.tensors,
+            Saturation(
+                report.stopped,
+                time.perf_counter() - start,
+                report.nodes,
+                report.rounds,
+                dict(report.matches),
+            ),
+        )
+
+    def _program(self, outputs: Sequence[Tensor]) -> Answer:
         order = program(outputs)
         self._names = {tensor.name for tensor in order}
         readers = _readers(order)
@@ -68,15 +87,15 @@ class Simplification:
         for tensor in order:
             replaced[tensor] = tensor
             if isinstance(tensor, Stage):
-                copies = [new for old, new in replaced.items() if old not in wanted and is_copy(new)]
-                found = self._engine.restrict(inline(retarget(tensor, replaced), copies))
-                stage = self._joined(found)
+                below = [replaced[source] for source in sources(tensor) if source not in wanted]
+                stage = inline(retarget(tensor, replaced), filter(is_copy, below))
+                stage = self._joined(self._restricted(stage))
                 waits = tensor not in wanted and readers[tensor] == 1 and _element_wise(stage)
                 replaced[tensor] = stage if waits else self._optimised(stage)
                 if waits:
                     self._waiting.add(stage)
         results = absorbed([replaced[tensor] for tensor in outputs])
-        return Simplified(tuple(results), self._saturation(time.perf_counter() - start))
+        return Answer(tuple(results), _together(self._reports))
 
     def _joined(self, stage: Stage) -> Stage:
         """``stage`` with what waited for it: joined where it is read point by point."""
@@ -90,27 +109,63 @@ class Simplification:
                     stage = retarget(stage, {source: self._optimised(source)})
         return stage
 
-    def _optimised(self, stage: Stage) -> Stage:
-        found = optimise(stage, self._values, self._cost, self._limits, self._names.__contains__)
-        self._reports.append(found)
-        self._names.update(part.name for part in found.stages)
-        return found.stages[-1]
+    def _restricted(self, stage: Stage) -> Stage:
+        """``stage`` on its smallest domains."""
 
-    def _saturation(self, seconds: float) -> Saturation:
-        tally = self._engine.tally.since(self._before)
-        matches = dict(tally.matches)
-        for found in self._reports:
-            for name, number in found.report.matches.items():
-                matches[name] = matches.get(name, 0) + number
-        stops = [found.report.stopped for found in self._reports]
-        limited = sorted({stop for stop in stops if "limit" in stop} | set(tally.stops))
-        return Saturation(
-            "; ".join(limited) or "saturated",
-            seconds,
-            tally.nodes + sum(found.report.nodes for found in self._reports),
-            tally.rounds + sum(found.report.rounds for found in self._reports),
-            matches,
-        )
+        def work(problem: Stage) -> Answer:
+            before = self._engine.tally.snapshot()
+            found = self._engine.restrict(problem)
+            tally = self._engine.tally.since(before)
+            stopped = "; ".join(sorted(set(tally.stops))) or SATURATED
+            matches = Counter(tally.matches)
+            return Answer((found,), Growth(tally.nodes, tally.rounds, 0.0, stopped, matches))
+
+        return self._solved("domains", stage, work)
+
+    def _optimised(self, stage: Stage) -> Stage:
+        """``stage`` as the last of the stages that compute it most cheaply."""
+
+        def work(problem: Stage) -> Answer:
+            found = optimise(problem, self._values, self._cost, self._limits)
+            return Answer(found.stages, found.report)
+
+        return self._solved("values", stage, work)
+
+    def _solved(self, kind: str, stage: Stage, work: Callable[[Stage], Answer]) -> Stage:
+        """The last stage of the answer to ``stage``, spelled as ``stage`` is."""
+        problem = Problem.of(stage)
+        answer = self._recall.solve(kind, [problem.stage], lambda: work(problem.stage))
+        self._reports.append(answer.report)
+        parts = [part for part in answer.tensors if isinstance(part, Stage)]
+        with built_at(stage.built):
+            return problem.answer(parts, lambda part: self._name(part, stage.name))[-1]
+
+    def _name(self, part: str, stem: str) -> str:
+        """A name for a part of the stage ``stem``, which keeps its own."""
+        if part == STAGE:
+            return stem
+        number = 1
+        while f"{stem}_part_{number}" in self._names:
+            number += 1
+        self._names.add(f"{stem}_part_{number}")
+        return f"{stem}_part_{number}"
+
+
+SATURATED = "saturated"
+
+
+def _together(reports: Iterable[Growth]) -> Growth:
+    """What happened in all of ``reports``."""
+    total = Growth()
+    stops: set[str] = set()
+    for report in reports:
+        total.nodes += report.nodes
+        total.rounds += report.rounds
+        total.matches.update(report.matches)
+        if "limit" in report.stopped:
+            stops.add(report.stopped)
+    total.stopped = "; ".join(sorted(stops)) or SATURATED
+    return total
 
 
 def _readers(order: Iterable[Tensor]) -> dict[Tensor, int]:

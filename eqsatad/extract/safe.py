@@ -69,7 +69,7 @@ def _guarded(conds: list[Expr], value: Expr) -> Expr:
     if not conds:
         return value
     zero = FALSE if value.dtype == "bool" else const(0, value.dtype)
-    return Select(conjunction(conds), value, zero)
+    return Select(conjunction(sorted(conds, key=_reads_deep)), value, zero)
 
 
 def in_order(stage: Stage) -> Stage:
@@ -95,9 +95,18 @@ def _ordered(node: Expr, children: tuple[Expr, ...]) -> Expr:
 
 def _sorted(cond: Expr) -> Expr:
     parts = list(conjuncts(cond))
-    ordered = sorted(parts, key=_on_data)
+    ordered = sorted(parts, key=_reads_deep)
     return cond if ordered == parts else conjunction(ordered)
 
 
 def _on_data(cond: Expr) -> bool:
-    return any(isinstance(node, Read) for node in postorder(cond))
+    return _reads_deep(cond) > 0
+
+
+def _reads_deep(cond: Expr) -> int:
+    """How many reads lie in each other in ``cond``: one that lies deeper is to be guarded first."""
+
+    def visit(node: Expr, below: tuple[int, ...]) -> int:
+        return max(below, default=0) + isinstance(node, Read)
+
+    return fold(cond, visit)

@@ -104,10 +104,11 @@ def fits(label: str, found: Tensor, tensor: Tensor, prefix: Sequence[Expr]) -> N
     if not same_shape(found.shape, expected):
         raise ShapeError(
             f"{label}: expected the shape {spelled(expected)} for {tensor.name}, found "
-            f"{found.name} of shape {spelled(found.shape)}. Give a tensor of the expected shape."
+            f"{found.name}{found.where_built} of shape {spelled(found.shape)}. Give a tensor of "
+            "the expected shape."
         )
     if found.dtype != tensor.dtype:
         raise DtypeError(
-            f"{label}: expected {tensor.dtype} for {tensor.name}, found {found.name} of "
-            f"{found.dtype}. Cast it."
+            f"{label}: expected {tensor.dtype} for {tensor.name}, found {found.name}"
+            f"{found.where_built} of {found.dtype}. Cast it."
         )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from eqsatad.grad.derivatives import derivative
 from eqsatad.grad.scope import Context, hidden, position
@@ -34,7 +34,19 @@ from eqsatad.terms.scopes import replace_free, stem
 from eqsatad.terms.walk import conjunction, conjuncts, substitute
 
 if TYPE_CHECKING:
-    from eqsatad.grad.walk import Walk
+    from eqsatad.grad.walk import Options
+
+
+class Passing(Protocol):
+    """What takes on what passes through a reduction: backwards `Walk`, forwards `Gathered`."""
+
+    @property
+    def options(self) -> Options: ...
+
+    def held(self, purpose: str, expr: Expr, context: Context, otherwise: Expr) -> Read: ...
+
+    def add(self, node: Expr, context: Context, adjoint: Expr) -> None: ...
+
 
 POSITIONS = {MAXIMUM: ARGMAX, MINIMUM: ARGMIN}
 
@@ -43,7 +55,7 @@ POSITIONS = {MAXIMUM: ARGMAX, MINIMUM: ARGMIN}
 class Inner:
     """A reduction under way: ``outside`` is the context of its value, ``inside`` of its body."""
 
-    walk: Walk
+    walk: Passing
     node: Reduce
     outside: Context
     inside: Context

@@ -105,16 +105,16 @@ def _asked(
 ) -> list[Tensor]:
     if output.dtype not in FLOATS:
         raise DtypeError(
-            f"expected an output of floats, found {output.name} of {output.dtype}. "
-            "Differentiate what it is computed from."
+            f"expected an output of floats, found {output.name}{output.where_built} of "
+            f"{output.dtype}. Differentiate what it is computed from."
         )
     if inputs is None:
         return [tensor for tensor in order if tensor.dtype in FLOATS and tensor is not output]
     for tensor in inputs:
         if tensor.dtype not in FLOATS:
             raise DtypeError(
-                f"expected inputs of floats, found {tensor.name} of {tensor.dtype}, which has "
-                "no gradient. Leave it out."
+                f"expected inputs of floats, found {tensor.name}{tensor.where_built} of "
+                f"{tensor.dtype}, which has no gradient. Leave it out."
             )
     return list(inputs)
 
@@ -162,12 +162,13 @@ class Seed:
         if not same_shape(head.shape[extra:], output.shape):
             raise ShapeError(
                 f"expected a head of shape {spelled(output.shape)}, with any dimensions in front, "
-                f"as {output.name} has it; found {head.name} of shape {spelled(head.shape)}."
+                f"as {output.name} has it; found {head.name}{head.where_built} of shape "
+                f"{spelled(head.shape)}."
             )
         if head.dtype != output.dtype:
             raise DtypeError(
-                f"expected a head of {output.dtype}, as {output.name} has it; found {head.name} "
-                f"of {head.dtype}. Cast it."
+                f"expected a head of {output.dtype}, as {output.name} has it; found {head.name}"
+                f"{head.where_built} of {head.dtype}. Cast it."
             )
         names.reserve(head)
         return Seed(head, _axes("p", head.shape[:extra]))

@@ -149,7 +149,7 @@ class Walk:
             case Cast(arg, _) if arg.dtype in FLOATS:
                 self.add(arg, context, Cast(adjoint, arg.dtype))
             case Cast():
-                self._broken(node)
+                self.broken(node)
             case Reduce(combiner, axes, _, _):
                 conds = self.light(node.cond, node, context.within(axes, ()))
                 inner = Inner(self, node, context, context.within(node.axes, conds))
@@ -164,12 +164,14 @@ class Walk:
                 self.answered.add((side, inner))
             self.add(side, inner, adjoint)
 
-    def _broken(self, node: Cast) -> None:
+    def broken(self, node: Cast) -> None:
+        """Raises where a value passes through integers, unless that is taken as zero."""
         if self.options.allow_zero:
             return
         raise NotDifferentiableError(
-            f"expected a path of floats from {self.stage.name} to the inputs; found a value that "
-            f"passes through {node.arg.dtype}:\n{mark(self.stage, node)}\n"
+            f"expected a path of floats from {self.stage.name}{self.stage.where_built} to the "
+            f"inputs; found a value that passes through {node.arg.dtype}:\n"
+            f"{mark(self.stage, node)}\n"
             "Ask with allow_zero=True to take its derivative as zero, or leave the input out."
         )
 

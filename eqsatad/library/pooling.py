@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from eqsatad.errors import ShapeError
 from eqsatad.library.convolution import Pads, Window, in_range, read, windows
-from eqsatad.library.extents import Extent, extents, per_axis
+from eqsatad.library.extents import Extent, extents, per_axis, written
 from eqsatad.terms import builders as ea
 from eqsatad.terms.nodes import Axis, Expr, Stage, Tensor
 
@@ -65,6 +65,37 @@ def global_avg_pool(x: Tensor, name: str = "global_avg_pool") -> Stage:
     scale = 1.0 / ea.cast(height * width, x.dtype)
     return ea.compute(
         (batch, channels), lambda n, c: ea.sum(x[n, c, i, j], axis=(i, j)) * scale, name=name
+    )
+
+
+def adaptive_avg_pool(
+    x: Tensor, size: int | Sequence[int], name: str = "adaptive_avg_pool"
+) -> Stage:
+    """The means of ``size`` windows per axis that cover it: ``i*n//m`` to ``ceil((i+1)*n/m)``."""
+    extents(x, 4)
+    rows, columns = per_axis("size", size, 2)
+    return _adapted(_adapted(x, 2, rows, f"{name}_rows"), 3, columns, name)
+
+
+def _adapted(x: Tensor, axis: int, size: int, name: str) -> Stage:
+    shape = extents(x)
+    old = shape[axis]
+    if not isinstance(old, int):
+        raise ShapeError(f"adaptive pooling needs known extents, found {written(old)}.")
+    starts = [i * old // size for i in range(size)]
+    ends = [-(-(i + 1) * old // size) for i in range(size)]
+    longest = max(end - start for start, end in zip(starts, ends, strict=True))
+    k = ea.reduce_axis((0, longest), name="k")
+
+    def body(*i: Axis) -> Expr:
+        start = i[axis] * old // size
+        end = (i[axis] * old + old + size - 1) // size
+        value = x[(*i[:axis], start + k, *i[axis + 1 :])]
+        total = ea.sum(value, axis=k, where=start + k < end)
+        return total / ea.cast(end - start, x.dtype)
+
+    return ea.compute(
+        [size if n == axis else extent for n, extent in enumerate(shape)], body, name=name
     )
 
 

@@ -102,14 +102,19 @@ class Emitter:
     def value(self, node: Expr) -> tuple[Var, Block]:
         """A local for ``node``, and the statements that set it."""
         match node:
-            case Select(cond, then, other):
+            case Select():
+                # What the condition needs is there whichever side is taken.
+                needed = {part: self.value(part) for part in heavy((node.cond,))}
+                known = {part: found for part, (found, _) in needed.items()}
+                cond, then, other = (substitute(child, known) for child in node.children)
+                before = tuple(line for _, lines in needed.values() for line in lines)
                 local = self.local("chosen", node.dtype)
                 sides = (self.assigned(local, then), self.assigned(local, other))
 
                 def choose(values: tuple[Expr, ...]) -> Block:
                     return (If(values[0], *sides),)
 
-                return local, self.block((), (), (cond,), choose)
+                return local, (*before, *self.block((), (), (cond,), choose))
             case Reduce(combiner, _, _, _) if combiner in ARGS:
                 return self.position(node)
             case Reduce(combiner, axes, cond, body):

@@ -148,10 +148,14 @@ def _sizes(
 def _given(tensor: Tensor, arrays: Mapping[str, Array], shape: tuple[int, ...]) -> list[Any]:
     if tensor.name not in arrays:
         known = ", ".join(sorted(arrays)) or "none"
-        raise ArgumentError(f"no array for input {tensor.name}; given: {known}.")
+        raise ArgumentError(
+            f"no array for input {tensor.name}{tensor.where_built}; given: {known}."
+        )
     array = np.asarray(arrays[tensor.name])
     if array.shape != shape:
-        raise ShapeError(f"{tensor.name} expects shape {shape} and got one of {array.shape}.")
+        raise ShapeError(
+            f"{tensor.name}{tensor.where_built} expects shape {shape} and got one of {array.shape}."
+        )
     values: list[Any] = _rounded(array.ravel(), tensor.dtype).tolist()
     return values
 

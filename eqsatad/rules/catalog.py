@@ -11,6 +11,8 @@ import importlib.util
 import pkgutil
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from functools import lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +20,7 @@ from types import ModuleType
 from eqsatad.errors import RuleError
 from eqsatad.rules.rule import Row
 from eqsatad.rules.value_rule import ValueRule
+from eqsatad.terms.nodes import Expr, digest
 
 AnyRow = Row | ValueRule
 Catalog = tuple[AnyRow, ...]
@@ -71,6 +74,24 @@ def check_names(rows: Iterable[AnyRow]) -> Catalog:
     if twice:
         raise RuleError(f"two rows have the name {', '.join(sorted(twice))}. Rename one.")
     return catalog
+
+
+@lru_cache(maxsize=8)
+def contents(catalog: Catalog) -> str:
+    """A digest of what the rows say, the same in every run."""
+    return digest(*map(_spelled, catalog))
+
+
+def _spelled(value: object) -> str:
+    """Everything that ``value`` holds, as text."""
+    if isinstance(value, Expr):
+        return value.key
+    if isinstance(value, tuple):
+        return f"({','.join(map(_spelled, value))})"
+    if is_dataclass(value):
+        held = (_spelled(getattr(value, field.name)) for field in fields(value))
+        return f"{type(value).__name__}({','.join(held)})"
+    return repr(value)
 
 
 def _tuples(module: ModuleType) -> Mapping[str, Catalog]:

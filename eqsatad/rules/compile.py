@@ -1,7 +1,7 @@
 """Index, guard and domain rows to egglog text.
 
 Rows are matched against a *relational view* of linear forms, inserted by `rules.views`: a form is
-an opaque name ``(F id)``, and relations say how it decomposes. So a sum in a pattern matches
+an opaque number, and relations say how it decomposes. So a sum in a pattern matches
 modulo order and position without associativity or commutativity in the e-graph, and every run
 ends: right-hand sides are built from constructors that no left-hand side matches.
 """
@@ -9,17 +9,29 @@ ends: right-hand sides are built from constructors that no left-hand side matche
 from __future__ import annotations
 
 from eqsatad.errors import RuleError
-from eqsatad.rules.bounds import addends, is_literal
+from eqsatad.rules.bounds import is_literal, shape
 from eqsatad.rules.rule import (
-    AXIS, LITERAL, TERM, Condition, Define, DomainRow, IndexRow, Known, Letter, Row,
+    AXIS,
+    TERM,
+    Condition,
+    Define,
+    DomainRow,
+    IndexRow,
+    Known,
+    Letter,
+    Row,
 )
 from eqsatad.terms.nodes import FALSE, TRUE, Apply, Const, Expr
 from eqsatad.terms.ops import ADD, AND, EQ, FLOORDIV, GE, GT, LE, LT, MOD, MUL, NEG, SUB
+
+INDICES, DOMAINS = "indices", "domains"
+"""The rulesets of index and guard rows, and of domain rows."""
 
 PRELUDE = (
     "(sort Ix)",
     "(sort Cond)",
     # Terms of right-hand sides; the costs make extraction take what has the fewest quotients.
+    # Forms are numbers: a fact about forms is then a row of numbers, which is quick to insert.
     "(constructor F (i64) Ix :cost 1)",
     "(constructor Num (i64) Ix :cost 1)",
     "(constructor Plus (Ix Ix) Ix :cost 1)",
@@ -34,32 +46,35 @@ PRELUDE = (
     "(constructor Both (Cond Cond) Cond :cost 1)",
     "(constructor Substituted () Cond :cost 1)",
     # Questions: what a row may replace. Dear, so that any answer is taken instead.
-    "(constructor Quotient (Ix i64) Ix :cost 100000)",
-    "(constructor Zero (Ix) Cond :cost 100000)",
-    "(constructor NotNegative (Ix) Cond :cost 100000)",
+    "(constructor Quotient (i64 i64) Ix :cost 100000)",
+    "(constructor Zero (i64) Cond :cost 100000)",
+    "(constructor NotNegative (i64) Cond :cost 100000)",
     "(relation quotient-answer (i64 Ix))",
     "(relation guard-answer (i64 Cond))",
     # The view of linear forms.
-    "(relation term (Ix i64 Ix Ix))",
-    "(relation split (Ix i64 Ix Ix))",
-    "(relation residue (Ix Ix i64 Ix))",
-    "(relation floored (Ix Ix i64))",
-    "(relation constant (Ix i64))",
-    "(relation low (Ix i64))",
-    "(relation high (Ix i64))",
-    "(relation total (Ix Ix Ix))",
-    "(relation absent (Ix Ix))",
-    "(relation extent (Ix i64))",
+    "(relation term (i64 i64 i64 i64))",
+    "(relation split (i64 i64 i64 i64))",
+    "(relation residue (i64 i64 i64 i64))",
+    "(relation floored (i64 i64 i64))",
+    "(relation constant (i64 i64))",
+    "(relation low (i64 i64))",
+    "(relation high (i64 i64))",
+    "(relation total (i64 i64 i64))",
+    "(relation absent (i64 i64))",
+    "(relation extent (i64 i64))",
     "(relation gcd (i64 i64 i64))",
     "(relation inverse (i64 i64 i64))",
     # Candidates of domain restriction, and what the rows say about them.
-    "(relation summed (i64 Ix))",
-    "(relation zero (i64 i64 Ix))",
-    "(relation atleast (i64 i64 Ix))",
-    "(relation solution (String i64 i64 i64 Ix Ix i64 Cond))",
-    "(ruleset indices)",
-    "(ruleset domains)",
+    "(relation summed (i64 i64))",
+    "(relation zero (i64 i64 i64))",
+    "(relation atleast (i64 i64 i64))",
+    "(relation solution (String i64 i64 i64 i64 Ix i64 Cond))",
+    f"(ruleset {INDICES})",
+    f"(ruleset {DOMAINS})",
 )
+
+CANDIDATE = "candidate"
+"""The variable for the candidate that the guards of a domain row belong to."""
 
 COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "=", "ne": "!="}
 FLOOR = "(/ (- {0} (% (+ (% {0} {1}) {1}) {1})) {1})"
@@ -71,13 +86,13 @@ LITERAL_OPS = {"add": "(+ {0} {1})", "sub": "(- {0} {1})", "mul": "(* {0} {1})",
 class _Query:
     """The left-hand side of one rule, while it is being written."""
 
-    def __init__(self, row: Row, axis_fact: str = "") -> None:
+    def __init__(self, row: Row) -> None:
         self.row = row
         self.facts: list[str] = []
         self.names: dict[Letter, str] = {}
+        self.fresh: Letter | None = None
         self._pending: list[tuple[Expr, str]] = []
         self._count = 0
-        self._axis_fact = axis_fact
 
     def variable(self) -> str:
         self._count += 1
@@ -88,20 +103,20 @@ class _Query:
 
     def form(self, pattern: Expr, var: str) -> None:
         """Facts that the form ``var`` is an instance of ``pattern``."""
-        parts = list(addends(pattern))
-        while parts:
-            coef, core = parts.pop(0)
-            if not parts and _plain(coef, core):
-                self._whole(core, var)
-                return
+        whole = shape(pattern)
+        for coef, core in whole.parts:
             var = self._addend(coef, core, var)
-        self.facts.append(f"(constant {var} 0)")
+        self._whole(Const(0, "index") if whole.rest is None else whole.rest, var)
+
+    def _same(self, letter: Letter, var: str) -> None:
+        """Notes that ``letter`` matched ``var``, also where it matched something before."""
+        if letter in self.names:
+            self.facts.append(f"(= {self.names[letter]} {var})")
+        self.names.setdefault(letter, var)
 
     def _whole(self, core: Expr, var: str) -> None:
         if isinstance(core, Letter) and core.kind == TERM:
-            if core in self.names:
-                self.facts.append(f"(= {self.names[core]} {var})")
-            self.names.setdefault(core, var)
+            self._same(core, var)
         else:
             value = self.variable()
             self.facts.append(f"(constant {var} {value})")
@@ -124,13 +139,11 @@ class _Query:
             self.facts.append(f"(floored {node} {inner} {modulus})")
             self.form(core.args[0], inner)
             self.literal(core.args[1], modulus)
-        elif isinstance(core, Letter) and core.kind == AXIS:
-            self.facts.append(self._axis_fact.format(node) or f"(absent {node} {node})")
-            self.names[core] = node
-        elif isinstance(core, Letter) and core.kind == TERM:
-            self.names[core] = node
         else:
-            raise self.refuse("a pattern is a sum of letters, quotients and remainders")
+            assert isinstance(core, Letter), "rules.wellformed let this pattern through"
+            if core.kind == AXIS:
+                self.facts.append(f"(summed {CANDIDATE} {node})")
+            self._same(core, node)
         return rest
 
     def literal(self, pattern: Expr, var: str) -> None:
@@ -208,8 +221,10 @@ class _Query:
         if is_literal(expr):
             return f"(Num {self.value(expr)})"
         match expr:
+            case Letter() if expr is self.fresh:
+                return "(Fresh)"
             case Letter():
-                return self.value(expr)
+                return f"(F {self.value(expr)})"
             case Apply(op, (left, right)) if op is ADD:
                 return f"(Plus {self.index(left)} {self.index(right)})"
             case Apply(op, (left, right)) if op is SUB:
@@ -231,13 +246,6 @@ class _Query:
             return f"(Both {self.cond(expr.args[0])} {self.cond(expr.args[1])})"
         head, difference = guard_parts(expr)
         return f"({'IsZero' if head == 'zero' else 'IsNotNegative'} {self.index(difference)})"
-
-
-def _plain(coef: Expr, core: Expr) -> bool:
-    one = isinstance(coef, Const) and coef.value == 1
-    return one and not isinstance(core, Apply) and not (
-        isinstance(core, Letter) and core.kind == AXIS
-    )
 
 
 def guard_parts(guard: Expr) -> tuple[str, Expr]:
@@ -269,52 +277,44 @@ def compile_index(row: IndexRow) -> str:
         query.literal(before.args[1], divisor)
         query.form(before.args[0], dividend)
         answer = query.index
-    elif isinstance(before, Apply) and before.dtype == "bool":
+    else:
         kind, difference = guard_parts(before)
         form = query.variable()
         question = "Zero" if kind == "zero" else "NotNegative"
         query.facts.append(f"(= {root} ({question} {form}))")
         query.form(difference, form)
         answer = query.cond
-    else:
-        raise query.refuse("the left side is a quotient by a literal, or a comparison")
     query.settle()
     for condition in row.when:
         query.condition(condition)
     after = answer(row.after)
     return (
         f"(rule ({' '.join(query.facts)}) ((union {root} {after})) "
-        f':ruleset indices :name "{row.name}")'
+        f':ruleset {INDICES} :name "{row.name}")'
     )
 
 
 def compile_domain(row: DomainRow) -> str:
     """The egglog rule of a domain row: it writes a line into ``solution``."""
-    candidate = "candidate"
-    query = _Query(row, f"(summed {candidate} {{}})")
+    query = _Query(row)
     slots: list[str] = []
-    axis_name = ""
     for guard in row.guards:
         kind, difference = guard_parts(guard)
         slot, form = query.variable(), query.variable()
         slots.append(slot)
-        query.facts.append(f"({kind} {candidate} {slot} {form})")
-        before = query.names.pop(row.axis, "")
+        query.facts.append(f"({kind} {CANDIDATE} {slot} {form})")
         query.form(difference, form)
-        if row.axis not in query.names:
-            raise query.refuse(f"axis {row.axis.name} is not in every guard")
-        axis_name = query.names[row.axis]
-        if before and before != axis_name:
-            query.facts.append(f"(= {before} {axis_name})")
+    axis_name = query.names[row.axis]
     query.settle()
     for letter, name in query.names.items():
         if letter.kind == TERM:
             query.facts.append(f"(absent {name} {axis_name})")
+        elif letter.kind == AXIS and letter is not row.axis:
+            query.facts.append(f"(!= {name} {axis_name})")
     for condition in row.when:
         query.condition(condition)
     bound = query.value(row.fresh[1]) if row.fresh else "0"
-    if row.fresh:
-        query.names[row.fresh[0]] = "(Fresh)"
+    query.fresh = row.fresh[0] if row.fresh else None
     value = query.index(row.value)
     leaves = "(Substituted)" if row.leaves is None else "(Always)"
     for leaf in row.leaves or ():
@@ -322,9 +322,6 @@ def compile_domain(row: DomainRow) -> str:
     guards = " ".join((*slots, "-1")[:2])
     return (
         f"(rule ({' '.join(query.facts)}) "
-        f'((solution "{row.name}" {candidate} {guards} {axis_name} {value} {bound} {leaves})) '
-        f':ruleset domains :name "{row.name}")'
+        f'((solution "{row.name}" {CANDIDATE} {guards} {axis_name} {value} {bound} {leaves})) '
+        f':ruleset {DOMAINS} :name "{row.name}")'
     )
-
-
-__all__ = ["LITERAL", "PRELUDE", "compile_domain", "compile_index", "guard_parts"]

@@ -8,11 +8,14 @@ usable. Independent parts are solved apart, and equal parts (up to names) once.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
 from typing import Any
 
+from eqsatad.rules.compile import DOMAINS
 from eqsatad.rules.indices import ATLEAST, ZERO, Guard, Indices, conditions, form_of
 from eqsatad.rules.views import Facts, quotient_parts
 from eqsatad.terms.linear import Linear, atom, expression, linear
@@ -30,6 +33,11 @@ class Domain:
     axes: tuple[Axis, ...]
     guards: tuple[Guard, ...]
     solved: tuple[tuple[Axis, Linear], ...] = ()
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What makes two candidates the same: where an axis went follows from the rest."""
+        return self.axes, self.guards
 
     @property
     def volume(self) -> int:
@@ -51,6 +59,7 @@ class Limits:
 
     candidates: int = 48
     rounds: int = 16
+    seconds: float = 1.5
 
 
 class Domains:
@@ -59,7 +68,7 @@ class Domains:
     def __init__(self, indices: Indices, limits: Limits | None = None) -> None:
         self._indices = indices
         self._limits = limits or Limits()
-        self._solved: dict[tuple[Any, ...], list[Domain] | None] = {}
+        self._solved: dict[tuple[Any, ...], list[Domain]] = {}
 
     def solve(self, domain: Domain, taken: set[str]) -> Domain | None:
         """The candidate with the fewest points, the simplest one among equals; None if empty.
@@ -92,89 +101,185 @@ class Domains:
             return [part]
         renaming = _canonical_names(part)
         named = _renamed(part, renaming)
-        key = (named.axes, named.guards)
-        if key not in self._solved:
-            self._solved[key] = self._search(named)
-        found = self._solved[key]
+        if named.key not in self._solved:
+            self._solved[named.key] = self._search(named)
         back = {new: old for old, new in renaming.items()}
-        return [_restored(candidate, part, back, taken) for candidate in found or ()]
+        return [_restored(candidate, part, back, taken) for candidate in self._solved[named.key]]
 
-    def _search(self, start: Domain) -> list[Domain] | None:
-        """Every candidate that no row carries further, best first; None if empty."""
+    def _search(self, start: Domain) -> list[Domain]:
+        """Every candidate that no row carries further, best first; none if there is no point."""
         final: dict[tuple[Any, ...], Domain] = {}
-        seen = {(start.axes, start.guards)}
+        seen = {start.key}
         frontier = [start]
-        for _ in range(self._limits.rounds):
+        deadline = time.perf_counter() + self._limits.seconds
+        for number in range(self._limits.rounds + 1):
+            if stop := self._reached(number, len(seen), deadline):
+                self._stop(stop)
+                final.update({candidate.key: candidate for candidate in frontier})
+                break
             successors: list[Domain] = []
-            for candidate, found in zip(frontier, self._proposals(frontier), strict=True):
-                reached = [self._apply(candidate, proposal) for proposal in found]
-                if any(result is None for result in reached):
-                    return None
-                new = [r for r in reached if r and (r.axes, r.guards) not in seen]
-                seen.update((r.axes, r.guards) for r in new)
-                successors += new
-                if not reached or not new:
-                    final[candidate.axes, candidate.guards] = candidate
+            for candidate, reached in zip(frontier, self._successors(frontier), strict=True):
+                if None in reached:
+                    return []
+                new = {r.key: r for r in reached if r is not None and r.key not in seen}
+                seen.update(new)
+                successors += new.values()
+                if not new:
+                    final[candidate.key] = candidate
             if not successors:
                 break
-            if len(seen) > self._limits.candidates:
-                self._stop(f"candidate limit {self._limits.candidates}")
-                final.update({(s.axes, s.guards): s for s in successors})
-                break
             frontier = successors
-        else:
-            self._stop(f"round limit {self._limits.rounds}")
-            final.update({(s.axes, s.guards): s for s in frontier})
         return sorted(final.values(), key=_preference)
+
+    def _reached(self, rounds: int, candidates: int, deadline: float) -> str:
+        """The limit that ends a search, in words."""
+        limits = self._limits
+        if rounds >= limits.rounds:
+            return f"round limit {limits.rounds}"
+        if candidates > limits.candidates:
+            return f"candidate limit {limits.candidates}"
+        return f"time limit {limits.seconds:g} s" if time.perf_counter() > deadline else ""
 
     def _stop(self, reason: str) -> None:
         tally = self._indices.tally
         tally.stops = (*tally.stops, f"domain {reason}")
 
+    def _successors(self, frontier: Sequence[Domain]) -> list[list[Domain | None]]:
+        """What the rows make of each candidate; None where it turns out to be empty."""
+        steps = [
+            (candidate, proposal)
+            for candidate, found in zip(frontier, self._proposals(frontier), strict=True)
+            for proposal in found
+        ]
+        results: list[list[Domain | None]] = [[] for _ in frontier]
+        places = {candidate.key: number for number, candidate in enumerate(frontier)}
+        for (candidate, _), result in zip(steps, self._applied(steps), strict=True):
+            results[places[candidate.key]].append(result)
+        return results
+
     def _proposals(self, frontier: Sequence[Domain]) -> list[list[_Proposal]]:
         """What the rows say about each candidate: the best rank of one guard."""
+        found: list[list[_Proposal]] = [[] for _ in frontier]
+        if not any(map(_guarded, frontier)):
+            return found
         facts = Facts(self._indices.bounds)
         for number, candidate in enumerate(frontier):
             _state(facts, number, candidate)
-        (rows,) = self._indices.ask(facts, "domains", "solution")
-        found: list[list[_Proposal]] = [[] for _ in frontier]
-        for name, number, first, second, axis, value, size, leaves, _ in rows:
-            rank = self._indices.rank(name)
-            proposal = _Proposal(
-                rank, first, second, name, axis, value, size, leaves, tuple(facts.forms)
-            )
+        rows = self._indices.ask(facts, DOMAINS, "solution")
+        for name, number, *columns, _ in rows:
+            proposal = _Proposal(self._indices.rank(name), name, *columns, facts.forms)
             found[number].append(proposal)
         return [_one_guard(candidate, ps) for candidate, ps in zip(frontier, found, strict=True)]
 
-    def _apply(self, candidate: Domain, proposal: _Proposal) -> Domain | None:
-        """``candidate`` with the proposal carried out; None if it turns out empty."""
-        forms = proposal.forms
-        ((_, axis),) = form_of(proposal.axis, forms, None).terms
-        assert isinstance(axis, Axis)
-        new = _new_axis(candidate, axis, proposal.size)
-        running = atom(new) if new is not None else Linear(0, ())
-        (value,) = self._indices.forms([form_of(proposal.value, forms, running)])
-        keeps = value == atom(axis)
-        mapping: dict[Expr, Expr] = {} if keeps else {axis: expression(value)}
-        guards = self._indices.guards(
-            [
-                *_leaves(proposal, running),
-                *_kept(candidate, proposal, mapping),
-                *([] if keeps else _in_range(axis, value)),
-            ]
-        )
+    def _applied(self, steps: Sequence[tuple[Domain, _Proposal]]) -> list[Domain | None]:
+        """Each candidate with its proposal carried out; None where it turns out to be empty.
+
+        What the e-graph has to be asked about all of them is asked at once.
+        """
+        moves = [_move(candidate, proposal) for candidate, proposal in steps]
+        values = self._indices.forms([move.value for move in moves])
+        moves = [replace(move, value=value) for move, value in zip(moves, values, strict=True)]
+        self._indices.prepare(guard for move in moves for guard in move.guards)
+        return [self._moved(move) for move in moves]
+
+    def _moved(self, move: _Move) -> Domain | None:
+        guards = self._indices.guards(move.guards)
         if guards is None:
             return None
-        if keeps:
-            return Domain(candidate.axes, tuple(guards), candidate.solved)
-        solved = self._indices.forms([_put(form, mapping) for _, form in candidate.solved])
-        names = [old for old, _ in candidate.solved]
-        axes = tuple(other for other in candidate.axes if other is not axis)
+        old = move.candidate
+        if move.keeps:
+            return Domain(old.axes, tuple(guards), old.solved)
+        solved = self._indices.forms([put(form, move.mapping) for _, form in old.solved])
+        names = [axis for axis, _ in old.solved]
+        axes = tuple(axis for axis in old.axes if axis is not move.axis)
         return Domain(
-            axes if new is None else (*axes, new),
+            axes if move.new is None else (*axes, move.new),
             tuple(guards),
-            (*zip(names, solved, strict=True), (axis, value)),
+            (*zip(names, solved, strict=True), (move.axis, move.value)),
         )
+
+
+@dataclass(frozen=True)
+class _Proposal:
+    """One line of the ``solution`` table."""
+
+    rank: int
+    row: str
+    first: int
+    second: int
+    axis: int
+    value: Any
+    size: int
+    leaves: Any
+    forms: Sequence[Linear]
+
+
+@dataclass(frozen=True)
+class _Move:
+    """A proposal on its way: ``axis`` of ``candidate`` becomes ``value`` over the axis ``new``."""
+
+    candidate: Domain
+    proposal: _Proposal
+    axis: Axis
+    new: Axis | None
+    value: Linear
+
+    @property
+    def running(self) -> Linear:
+        """What stands for the new axis."""
+        return Linear(0, ()) if self.new is None else atom(self.new)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the axis stays and only guards are replaced."""
+        return self.value == atom(self.axis)
+
+    @cached_property
+    def mapping(self) -> dict[Axis, Linear]:
+        """What to put for the axis."""
+        return {} if self.keeps else {self.axis: self.value}
+
+    @cached_property
+    def guards(self) -> list[Guard]:
+        """The guards of the new candidate, before ranges decide any."""
+        guards = [*_leaves(self.proposal, self.running), *_kept(self.candidate, self.proposal)]
+        moved = [(kind, put(form, self.mapping)) for kind, form in guards]
+        return moved if self.keeps else [*moved, *_in_range(self.axis, self.value)]
+
+
+def _move(candidate: Domain, proposal: _Proposal) -> _Move:
+    ((_, axis),) = proposal.forms[proposal.axis].terms
+    assert isinstance(axis, Axis), "rows solve for axes"
+    new = _new_axis(candidate, axis, proposal.size)
+    running = Linear(0, ()) if new is None else atom(new)
+    return _Move(candidate, proposal, axis, new, form_of(proposal.value, proposal.forms, running))
+
+
+def put(form: Linear, mapping: Mapping[Axis, Linear]) -> Linear:
+    """``form`` with other forms in place of axes, also inside its atoms."""
+    keys = frozenset(mapping)
+    if form.free.isdisjoint(keys):
+        return form
+    const, terms = form.const, list[tuple[int, Expr]]()
+    spelled: dict[Expr, Expr] = {}
+    for coef, node in form.terms:
+        if node.free.isdisjoint(keys):
+            terms.append((coef, node))
+            continue
+        if isinstance(node, Axis):
+            inner = mapping[node]
+        else:
+            spelled = spelled or {axis: expression(value) for axis, value in mapping.items()}
+            inner = linear(substitute(node, spelled))
+        const += coef * inner.const
+        terms.extend((coef * factor, part) for factor, part in inner.terms)
+    return Linear.build(const, terms)
+
+
+def _guarded(candidate: Domain) -> bool:
+    """Whether a guard speaks of a summed axis: if none does, no row has anything to say."""
+    summed = frozenset(candidate.axes)
+    return any(form.free & summed for _, form in candidate.guards)
 
 
 def _new_axis(candidate: Domain, axis: Axis, size: int) -> Axis | None:
@@ -195,38 +300,16 @@ def _leaves(proposal: _Proposal, running: Linear) -> tuple[Guard, ...]:
     return leaves
 
 
-def _kept(candidate: Domain, proposal: _Proposal, mapping: dict[Expr, Expr]) -> list[Guard]:
+def _kept(candidate: Domain, proposal: _Proposal) -> list[Guard]:
+    """The guards that a proposal does not replace."""
     replaced = proposal.leaves != ("Substituted",)
     used = {proposal.first, proposal.second} if replaced else set[int]()
-    return [
-        (kind, _put(form, mapping))
-        for slot, (kind, form) in enumerate(candidate.guards)
-        if slot not in used
-    ]
+    return [guard for slot, guard in enumerate(candidate.guards) if slot not in used]
 
 
 def _in_range(axis: Axis, value: Linear) -> list[Guard]:
     last = linear(axis.extent) - Linear(1, ())
     return [(ATLEAST, value), (ATLEAST, last - value)]
-
-
-def _put(form: Linear, mapping: Mapping[Expr, Expr]) -> Linear:
-    return linear(substitute(expression(form), mapping)) if mapping else form
-
-
-@dataclass(frozen=True)
-class _Proposal:
-    """One line of the ``solution`` table."""
-
-    rank: int
-    first: int
-    second: int
-    row: str
-    axis: Any
-    value: Any
-    size: int
-    leaves: Any
-    forms: tuple[Linear, ...]
 
 
 def _state(facts: Facts, number: int, candidate: Domain) -> None:
@@ -275,7 +358,7 @@ def _opaque(form: Linear) -> int:
     return sum(
         1
         for node in postorder(expression(form))
-        if node.children and node.dtype != "index" or type(node).__name__ == "Cast"
+        if (node.children and node.dtype != "index") or type(node).__name__ == "Cast"
     )
 
 
@@ -296,11 +379,11 @@ def _quotient_count(form: Linear) -> int:
 def _without_single(domain: Domain) -> Domain:
     """``domain`` without its axes of one value, which are 0."""
     single = [axis for axis in domain.axes if constant(axis.extent) == 1]
-    mapping: dict[Expr, Expr] = {axis: Const(0, "index") for axis in single}
+    mapping = dict.fromkeys(single, Linear(0, ()))
     return Domain(
         tuple(axis for axis in domain.axes if axis not in mapping),
-        tuple((kind, _put(form, mapping)) for kind, form in domain.guards),
-        tuple((axis, Linear(0, ())) for axis in single),
+        tuple((kind, put(form, mapping)) for kind, form in domain.guards),
+        tuple(mapping.items()),
     )
 
 
@@ -348,11 +431,9 @@ def _canonical_names(part: Domain) -> dict[Axis, Axis]:
 
 
 def _renamed(part: Domain, renaming: Mapping[Axis, Axis]) -> Domain:
-    mapping: dict[Expr, Expr] = dict(renaming)
+    mapping = {old: atom(new) for old, new in renaming.items()}
     axes = tuple(renaming[axis] for axis in part.axes)
-    guards = tuple(
-        (kind, linear(substitute(expression(form), mapping))) for kind, form in part.guards
-    )
+    guards = tuple((kind, put(form, mapping)) for kind, form in part.guards)
     return Domain(axes, guards, part.solved)
 
 
@@ -360,16 +441,17 @@ def _restored(
     candidate: Domain, part: Domain, back: Mapping[Axis, Axis], taken: set[str]
 ) -> Domain:
     """``candidate`` under the names of ``part``; fresh axes are named after the part's."""
-    names = {axis: axis.name.split("_")[0] for axis in candidate.axes if axis not in back}
     origin = {f"s{n}": axis for n, axis in enumerate(part.axes)}
-    mapping: dict[Expr, Expr] = dict(back)
-    for axis, stem in names.items():
-        mapping[axis] = fresh(Axis(origin[stem].name, axis.extent), taken)
-    axes = tuple(mapping[axis] for axis in candidate.axes)
-
-    def restore(form: Linear) -> Linear:
-        return linear(substitute(expression(form), mapping))
-
-    guards = tuple((kind, restore(form)) for kind, form in candidate.guards)
-    solved = tuple((back[axis], restore(form)) for axis, form in candidate.solved if axis in back)
-    return Domain(axes, guards, solved)  # type: ignore[arg-type]
+    names = dict(back)
+    for axis in candidate.axes:
+        if axis not in names:
+            stem = origin[axis.name.split("_")[0]].name
+            names[axis] = fresh(Axis(stem, axis.extent), taken)
+    mapping = {old: atom(new) for old, new in names.items()}
+    return Domain(
+        tuple(names[axis] for axis in candidate.axes),
+        tuple((kind, put(form, mapping)) for kind, form in candidate.guards),
+        tuple(
+            (back[axis], put(form, mapping)) for axis, form in candidate.solved if axis in back
+        ),
+    )

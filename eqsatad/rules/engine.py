@@ -20,7 +20,7 @@ from eqsatad.rules.scatters import as_scatter
 from eqsatad.rules.summands import Restriction, added, summands
 from eqsatad.terms.coerce import const
 from eqsatad.terms.nodes import Axis, Const, Expr, Read, Reduce, Scatter, Select, Stage, Tensor
-from eqsatad.terms.walk import map_stage, postorder, program, substitute, transform
+from eqsatad.terms.walk import map_stage, postorder, program, sources, substitute, transform
 
 _engines = threading.local()
 
@@ -119,6 +119,8 @@ def is_copy(tensor: Tensor) -> bool:
 def inline(stage: Stage, chosen: Iterable[Tensor]) -> Stage:
     """``stage`` reading through the stages in ``chosen``."""
     through = {tensor for tensor in chosen if isinstance(tensor, Stage)}
+    if not through:
+        return stage
 
     def visit(node: Expr) -> Expr:
         if isinstance(node, Read) and node.tensor in through:
@@ -139,8 +141,8 @@ def inline_copies(outputs: Sequence[Tensor], keep: Iterable[Tensor] = ()) -> dic
     replaced: dict[Tensor, Tensor] = {}
     for tensor in program(outputs):
         if isinstance(tensor, Stage):
-            through = [new for old, new in replaced.items() if old not in kept and is_copy(new)]
-            replaced[tensor] = inline(retarget(tensor, replaced), through)
+            below = [replaced[source] for source in sources(tensor) if source not in kept]
+            replaced[tensor] = inline(retarget(tensor, replaced), filter(is_copy, below))
         else:
             replaced[tensor] = tensor
     return replaced
@@ -148,6 +150,8 @@ def inline_copies(outputs: Sequence[Tensor], keep: Iterable[Tensor] = ()) -> dic
 
 def retarget(stage: Stage, replaced: dict[Tensor, Tensor]) -> Stage:
     """``stage`` reading what its sources were replaced by."""
+    if all(replaced.get(source, source) is source for source in sources(stage)):
+        return stage
 
     def visit(node: Expr) -> Expr:
         if isinstance(node, Read) and replaced.get(node.tensor, node.tensor) is not node.tensor:

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from eqsatad.rules.bounds import Bounds
-from eqsatad.rules.compile import PRELUDE, compile_domain, compile_index
+from eqsatad.rules.compile import DOMAINS, INDICES, PRELUDE, compile_domain, compile_index
 from eqsatad.rules.rule import DomainRow, IndexRow, IntervalRow, Row
 from eqsatad.rules.session import Session
 from eqsatad.rules.views import Facts, quotient_parts
+from eqsatad.rules.wellformed import well_formed
 from eqsatad.terms.linear import Linear, atom, expression, linear, quotient
 from eqsatad.terms.nodes import Expr
 from eqsatad.terms.walk import postorder, substitute, with_children
@@ -67,18 +68,18 @@ class Indices:
     """Simplifies index expressions and decides guards with the rows of one catalog."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
+        for row in rows:
+            well_formed(row)
         self.bounds = Bounds([row for row in rows if isinstance(row, IntervalRow)])
         self.tally = Tally()
         index_rows = [row for row in rows if isinstance(row, IndexRow)]
         self._ranks = {row.name: row.rank for row in rows if isinstance(row, DomainRow)}
         domain_rows = [row for row in rows if isinstance(row, DomainRow)]
-        self._session = Session(
-            [
-                *PRELUDE,
-                *map(compile_index, index_rows),
-                *map(compile_domain, domain_rows),
-            ]
-        )
+        # One graph for each ruleset, since a scope copies the whole of a graph.
+        self._sessions = {
+            INDICES: Session([*PRELUDE, *map(compile_index, index_rows)]),
+            DOMAINS: Session([*PRELUDE, *map(compile_domain, domain_rows)]),
+        }
         self._quotients: dict[tuple[Linear, int], Linear] = {}
         self._guards: dict[Guard, tuple[Guard, ...] | None] = {}
 
@@ -86,13 +87,14 @@ class Indices:
         """The rank of the domain row of that name."""
         return self._ranks[row]
 
-    def ask(self, facts: Facts, ruleset: str, *tables: str) -> list[list[tuple[Any, ...]]]:
-        """Inserts ``facts``, runs ``ruleset`` once and reads ``tables``."""
+    def ask(self, facts: Facts, ruleset: str, table: str) -> list[tuple[Any, ...]]:
+        """The rows of ``table`` once ``ruleset`` has run on ``facts``."""
         start = time.perf_counter()
-        with self._session.scope():
-            self._session.execute(f"{facts.text()} (run insert 1)")
-            self.tally.count(self._session.step(ruleset).matches)
-            found = [self._session.table(table) for table in tables]
+        session = self._sessions[ruleset]
+        with session.scope():
+            session.execute(facts.text())
+            self.tally.count(session.step(ruleset).matches)
+            found = session.table(table)
         self.tally.nodes += len(facts.lines)
         self.tally.rounds += 1
         self.tally.seconds += time.perf_counter() - start
@@ -150,29 +152,30 @@ class Indices:
         facts = Facts(self.bounds)
         for number, (form, divisor) in enumerate(questions):
             facts.add("quotient-answer", number, facts.quotient(form, divisor))
-        (rows,) = self.ask(facts, "indices", "quotient-answer")
+        rows = self.ask(facts, INDICES, "quotient-answer")
         for number, term, _ in rows:
             form, divisor = questions[number]
             self._quotients[form, divisor] = form_of(term, facts.forms, None)
 
-    def guards(self, guards: Iterable[Guard]) -> list[Guard] | None:
-        """The guards that ranges do not decide, simplified; None when one never holds."""
+    def prepare(self, guards: Iterable[Guard]) -> list[Guard]:
+        """``guards`` in canonical spelling, once the e-graph has been asked about all of them."""
         wanted = list(dict.fromkeys(guards))
         forms = self.forms([form for _, form in wanted])
         spelled = [canonical(kind, form) for (kind, _), form in zip(wanted, forms, strict=True)]
         self._decide([guard for guard in dict.fromkeys(spelled) if guard not in self._guards])
+        return spelled
+
+    def guards(self, guards: Iterable[Guard]) -> list[Guard] | None:
+        """The guards that ranges do not decide, simplified; None when one never holds."""
         result: dict[Guard, None] = {}
-        for guard in spelled:
+        for guard in self.prepare(guards):
             answer = self._guards[guard]
             if answer is None:
                 return None
-            if answer == (guard,):
-                result[guard] = None
-            else:
-                inner = self.guards(answer)
-                if inner is None:
-                    return None
-                result.update(dict.fromkeys(inner))
+            inner = answer if answer == (guard,) else self.guards(answer)
+            if inner is None:
+                return None
+            result.update(dict.fromkeys(inner))
         return list(result)
 
     def _decide(self, guards: list[Guard]) -> None:
@@ -183,7 +186,7 @@ class Indices:
             head = "Zero" if kind == ZERO else "NotNegative"
             facts.add("guard-answer", number, f"({head} {facts.name(form)})")
             facts.quotients(form)
-        (rows,) = self.ask(facts, "indices", "guard-answer")
+        rows = self.ask(facts, INDICES, "guard-answer")
         for number, term, _ in rows:
             self._guards[guards[number]] = conditions(term, facts.forms, None)
 
@@ -209,7 +212,9 @@ def form_of(term: Any, forms: Sequence[Linear], fresh: Linear | None) -> Linear:
             return form_of(left, forms, fresh) + form_of(right, forms, fresh)
         case ("Times", factor, inner):
             return form_of(inner, forms, fresh).scaled(factor)
-        case ("Floor" | "Quotient", inner, divisor):
+        case ("Quotient", number, divisor):
+            return quotient(forms[number], divisor)
+        case ("Floor", inner, divisor):
             return quotient(form_of(inner, forms, fresh), divisor)
         case ("Mod", inner, divisor):
             form = form_of(inner, forms, fresh)
@@ -230,9 +235,13 @@ def conditions(
             return ()
         case ("Never",):
             return None
-        case ("IsZero" | "Zero", inner):
+        case ("Zero", number):
+            return (canonical(ZERO, forms[number]),)
+        case ("NotNegative", number):
+            return (canonical(ATLEAST, forms[number]),)
+        case ("IsZero", inner):
             return (canonical(ZERO, form_of(inner, forms, fresh)),)
-        case ("IsNotNegative" | "NotNegative", inner):
+        case ("IsNotNegative", inner):
             return (canonical(ATLEAST, form_of(inner, forms, fresh)),)
         case ("Both", left, right):
             first, second = conditions(left, forms, fresh), conditions(right, forms, fresh)

@@ -4,8 +4,6 @@ Every row becomes ``conditions`` and ``conclusions``: whatever the letters are, 
 conditions hold, so does each conclusion. ``low(y)`` is then any integer that is at most ``y``,
 since that is all a row may use. Divisors on the side that is matched are positive by the
 language; that those on the other side are, the row has to show.
-
-Also here: the refusal of rows that make no claim, such as one with a letter that nothing binds.
 """
 
 from __future__ import annotations
@@ -14,9 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eqsatad.errors import RuleError
-from eqsatad.rules.bounds import addends, is_literal
-from eqsatad.rules.compile import compile_domain, compile_index
 from eqsatad.rules.describe import spelled
 from eqsatad.rules.rule import (
     AXIS,
@@ -29,6 +24,7 @@ from eqsatad.rules.rule import (
     Letter,
     extent,
 )
+from eqsatad.rules.wellformed import letters, well_formed
 from eqsatad.terms.linear import expression, linear
 from eqsatad.terms.nodes import TRUE, Apply, Const, Expr
 from eqsatad.terms.ops import FLOORDIV, MOD
@@ -95,7 +91,7 @@ def _index(row: IndexRow) -> Claim:
 
 
 def _interval(row: IntervalRow) -> Claim:
-    in_range = [letter for letter in _letters(row.pattern) if letter.kind == AXIS]
+    in_range = [letter for letter in letters(row.pattern) if letter.kind == AXIS]
     conditions = (
         *_positive(divisors(row.pattern)),
         *(axis >= 0 for axis in in_range),
@@ -231,96 +227,3 @@ CLAIMS: dict[type[Any], Callable[[Any], Claim]] = {
     IntervalRow: _interval,
     DomainRow: _domain,
 }
-
-
-def well_formed(row: CheckedRow) -> None:
-    """Raises `RuleError` for a row that could not be run: its pattern, letters or kinds."""
-    patterns, results = PARTS[type(row)](row)
-    for pattern in patterns:
-        _matchable(row.name, pattern)
-    bound = {letter for pattern in patterns for letter in _letters(pattern)}
-    for condition in row.when:
-        _bound(row.name, condition, bound)
-        if isinstance(condition, Define):
-            _defined_once(row.name, condition, bound)
-            bound.add(condition.letter)
-    for result in results:
-        _bound(row.name, result, bound)
-    if isinstance(row, IndexRow):
-        _same_kind(row)
-        compile_index(row)
-    elif isinstance(row, DomainRow):
-        compile_domain(row)
-
-
-def _domain_parts(row: DomainRow) -> tuple[list[Expr], list[Expr]]:
-    new = [] if row.fresh is None else [row.fresh[1]]
-    results = [*new, row.value, *(row.leaves or ())]
-    if row.fresh is not None:
-        nowhere = Const(0, "index")
-        results = [substitute(result, {row.fresh[0]: nowhere}) for result in results]
-    return list(row.guards), results
-
-
-PARTS: dict[type[Any], Callable[[Any], tuple[list[Expr], list[Expr]]]] = {
-    IndexRow: lambda row: ([row.before], [row.after]),
-    IntervalRow: lambda row: ([row.pattern], [row.low, row.high]),
-    DomainRow: _domain_parts,
-}
-
-
-def _letters(expr: Expr) -> list[Letter]:
-    return [node for node in postorder(expr) if isinstance(node, Letter)]
-
-
-def _bound(name: str, part: Condition | Expr, bound: set[Letter]) -> None:
-    value = part.value if isinstance(part, Define) else part
-    free = [letter.name for letter in _letters(value) if letter not in bound]
-    if free:
-        raise RuleError(
-            f"rule {name}: letter {', '.join(free)} of {spelled(part)} is bound by nothing. "
-            "Let it occur in the pattern, or name it with let(...) before it is used."
-        )
-
-
-def _defined_once(name: str, condition: Define, bound: set[Letter]) -> None:
-    if condition.letter in bound:
-        raise RuleError(
-            f"rule {name}: {spelled(condition)} names a letter that is bound already. "
-            "Compare it with equal(...), or take another letter."
-        )
-    if condition.letter.kind != LITERAL or not is_literal(condition.value):
-        raise RuleError(
-            f"rule {name}: let names integers that are known, and {spelled(condition)} is none. "
-            "Use low(...), high(...), literals and arithmetic on them."
-        )
-
-
-def _same_kind(row: IndexRow) -> None:
-    if row.before.dtype != row.after.dtype:
-        raise RuleError(
-            f"rule {row.name}: {spelled(row.before)} is {KIND_NAMES[row.before.dtype]} and "
-            f"{spelled(row.after)} is {KIND_NAMES[row.after.dtype]}. Both sides are of one kind."
-        )
-
-
-KIND_NAMES = {"bool": "a condition", "index": "an index"}
-
-
-def _matchable(name: str, pattern: Expr) -> None:
-    """Raises where two letters of one sum could share it out in more ways than one."""
-    for node in postorder(pattern):
-        if not (isinstance(node, Apply) and node.dtype == "index"):
-            continue
-        whole = [core for coef, core in addends(node) if _takes_rest(coef, core)]
-        if len(whole) > 1:
-            names = " and ".join(spelled(core) for core in whole)
-            raise RuleError(
-                f"rule {name}: in {spelled(node)} it is open what {names} are. One letter takes "
-                "the rest of a sum; the others need a coefficient, or have to be axes."
-            )
-
-
-def _takes_rest(coef: Expr, core: Expr) -> bool:
-    plain = isinstance(core, Letter) and core.kind != AXIS
-    return plain and isinstance(coef, Const) and coef.value == 1

@@ -22,13 +22,12 @@ from eqsatad.terms.nodes import (
     SUM,
     TRUE,
     Apply,
-    Axis,
     Const,
     Expr,
     Reduce,
     Select,
 )
-from eqsatad.terms.ops import ADD, AND, DIV, EQ, GE, GT, LE, LT, MUL, NE, NEG, NOT, OR, SUB
+from eqsatad.terms.ops import ADD, DIV, EQ, GE, GT, LE, LT, MUL, NE, NEG, NOT, OR, SUB
 from eqsatad.terms.walk import (
     conjunction,
     conjuncts,

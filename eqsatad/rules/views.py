@@ -15,6 +15,8 @@ from eqsatad.terms.linear import Linear, atom, linear, quotient
 from eqsatad.terms.nodes import Apply, Axis, Const, Expr
 from eqsatad.terms.ops import FLOORDIV
 
+FACTS_PER_RULE = 12
+
 
 def quotient_parts(node: Expr) -> tuple[Linear, int] | None:
     """Dividend and divisor of a quotient by a literal."""
@@ -33,20 +35,20 @@ class Facts:
         self.forms: list[Linear] = []
         self.lines: dict[str, None] = {}
 
-    def name(self, form: Linear) -> str:
-        """How ``form`` is called in egglog; states its interval when it is first seen."""
+    def name(self, form: Linear) -> int:
+        """The number of ``form`` in egglog; states its interval when it is first seen."""
         number = self._numbers.get(form)
         if number is None:
             number = self._numbers[form] = len(self.forms)
             self.forms.append(form)
             lowest, highest = self._bounds.of(form)
             if lowest is not None:
-                self.add("low", f"(F {number})", lowest)
+                self.add("low", number, lowest)
             if highest is not None:
-                self.add("high", f"(F {number})", highest)
+                self.add("high", number, highest)
             if not form.terms:
-                self.add("constant", f"(F {number})", form.const)
-        return f"(F {number})"
+                self.add("constant", number, form.const)
+        return number
 
     def add(self, relation: str, *columns: object) -> None:
         """States one row of ``relation``."""
@@ -134,8 +136,14 @@ class Facts:
                 self.add("absent", self.name(part), axis_name)
 
     def text(self) -> str:
-        """One rule that inserts everything; a rule because that is much the fastest way."""
-        return f"(ruleset insert) (rule () ({' '.join(self.lines)}) :ruleset insert)"
+        """Rules that insert everything; rules because that is much the fastest way.
+
+        A few facts a rule: what egglog takes to prepare a rule grows with the square of its length.
+        """
+        lines = list(self.lines)
+        chunks = [lines[n : n + FACTS_PER_RULE] for n in range(0, len(lines), FACTS_PER_RULE)]
+        rules = (f"(rule () ({' '.join(chunk)}) :ruleset insert)" for chunk in chunks)
+        return f"(ruleset insert) {' '.join(rules)} (run insert 1)"
 
 
 def divisors(number: int) -> list[int]:

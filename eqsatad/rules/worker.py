@@ -109,12 +109,14 @@ class Worker:
     def _started(self) -> subprocess.Popen[bytes]:
         if not sys.executable or getattr(sys, "frozen", False):
             raise WorkerDiedError("there is no Python interpreter to start a worker with")
-        command = [sys.executable, "-c", BOOT, json.dumps(sys.path), str(self._memory)]
+        command = [sys.executable, "-P", "-c", BOOT, json.dumps(sys.path), str(self._memory)]
         # Arenas are address space that threads reserve and hardly use, and the limit counts it.
         environment = {**os.environ, "MALLOC_ARENA_MAX": "2"}
         try:
             process = subprocess.Popen(
                 command,
+                # Unbuffered: a fork of this process has nothing to flush into the pipe.
+                bufsize=0,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -218,8 +220,9 @@ def _pipe(stream: IO[bytes] | None) -> IO[bytes]:
 
 
 def _send(stream: IO[bytes], kind: bytes, content: bytes) -> None:
-    stream.write(HEADER.pack(kind, len(content)))
-    stream.write(content)
+    rest = memoryview(HEADER.pack(kind, len(content)) + content)
+    while rest:
+        rest = rest[stream.write(rest) :]
     stream.flush()
 
 
@@ -229,10 +232,14 @@ def _receive(stream: IO[bytes]) -> tuple[bytes, bytes]:
 
 
 def _exactly(stream: IO[bytes], length: int) -> bytes:
-    content = stream.read(length)
-    if len(content) < length:
-        raise EOFError("the other side has closed its end")
-    return content
+    parts = []
+    while length:
+        part = stream.read(length)
+        if not part:
+            raise EOFError("the other side has closed its end")
+        parts.append(part)
+        length -= len(part)
+    return b"".join(parts)
 
 
 def _error(content: bytes) -> Exception:

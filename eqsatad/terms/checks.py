@@ -11,7 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from eqsatad.errors import DivisorError, IndexRangeError, OutOfBoundsError, UnboundIndexError
+from eqsatad.errors import (
+    DivisorError,
+    IndexRangeError,
+    OutOfBoundsError,
+    TermError,
+    UnboundIndexError,
+)
 from eqsatad.terms.nodes import Apply, Axis, Const, Expr, Read, Reduce, Select, Stage, Tensor
 from eqsatad.terms.ops import AND, FLOORDIV, GE, LT, MOD, NOT, OR
 from eqsatad.terms.polynomial import nonnegative
@@ -28,6 +34,13 @@ Guards = tuple[Expr, ...]
 
 def check(stage: Stage) -> None:
     """Raises the first thing that is wrong with ``stage``."""
+    try:
+        _check(stage)
+    except TermError as error:
+        raise type(error)(f"{error}\nFound in {stage.name}{stage.where_built}.") from None
+
+
+def _check(stage: Stage) -> None:
     for root in stage.roots:
         for node in postorder(root):
             _check_divisor(root, node)
@@ -204,8 +217,8 @@ def spelled(expr: Expr) -> str:
 
 def _place(tensor: Tensor, place: int, index: Expr) -> str:
     return (
-        f"index {brief(index)} of {tensor.name} ranges over {spelled(index)}, and dimension "
-        f"{place} has extent {brief(tensor.shape[place])}"
+        f"index {brief(index)} of {tensor.name}{tensor.where_built} ranges over {spelled(index)}, "
+        f"and dimension {place} has extent {brief(tensor.shape[place])}"
     )
 
 

@@ -96,7 +96,9 @@ def _sizes(
     for tensor in inputs:
         if tensor.name not in arrays:
             known = ", ".join(sorted(arrays)) or "none"
-            raise ArgumentError(f"no array for input {tensor.name}; given: {known}.")
+            raise ArgumentError(
+                f"no array for input {tensor.name}{tensor.where_built}; given: {known}."
+            )
         shape = np.shape(arrays[tensor.name])
         if len(shape) != len(tensor.shape):
             raise ShapeError(f"{brief(tensor)} got an array of shape {shape}.")
@@ -132,7 +134,8 @@ class Run:
         shape = tuple(self.extent(entry) for entry in tensor.shape)
         if array.shape != shape:
             raise ShapeError(
-                f"{brief(tensor)} expects shape {shape} and got an array of shape {array.shape}."
+                f"{brief(tensor)}{tensor.where_built} expects shape {shape} and got an array of "
+                f"shape {array.shape}."
             )
         if tensor.dtype in FLOATS:
             return self.rounded(array.astype(np.float64), tensor.dtype)

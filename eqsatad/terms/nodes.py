@@ -45,6 +45,7 @@ from eqsatad.terms.ops import (
     SUB,
     Op,
 )
+from eqsatad.terms.origin import origin
 
 if TYPE_CHECKING:
     from eqsatad.terms.coerce import Operand
@@ -57,6 +58,9 @@ DTYPES = (*FLOATS, *INTEGERS, "bool", "index")
 MARKER = "'"
 
 
+LITERALS = frozenset((float, bool, int))
+
+
 class Interned(type):
     """``cls(*fields)`` gives the live node with those fields, or makes it."""
 
@@ -64,13 +68,13 @@ class Interned(type):
     _making: ClassVar[Lock] = Lock()
 
     def __call__(cls, *values: Any, **named: Any) -> Any:
-        if named or len(values) < len(fields(cls)):  # type: ignore[arg-type]
+        if named or len(values) < len(cls.__dataclass_fields__):  # type: ignore[attr-defined]
             values = tuple(
                 values[n] if n < len(values) else named.get(field.name, field.default)
                 for n, field in enumerate(fields(cls))  # type: ignore[arg-type]
             )
         # 1 == 1.0 == True and 0.0 == -0.0 as dictionary keys, so constants are keyed by spelling.
-        key = (cls, *(repr(v) if isinstance(v, float | bool | int) else v for v in values))
+        key = (cls, *[repr(v) if type(v) in LITERALS else v for v in values])
         if (node := Interned._live.get(key)) is None:
             made = super().__call__(*values)
             # Another thread may have made it meanwhile; the first one stays the only one.
@@ -377,8 +381,8 @@ class Read(Expr):
     def __post_init__(self) -> None:
         if len(self.indices) != len(self.tensor.shape):
             raise IndexCountError(
-                f"{self.tensor.name} has {len(self.tensor.shape)} dimensions "
-                f"({', '.join(map(repr, self.tensor.shape))}) and is read at "
+                f"{self.tensor.name}{self.tensor.where_built} has {len(self.tensor.shape)} "
+                f"dimensions ({', '.join(map(repr, self.tensor.shape))}) and is read at "
                 f"({', '.join(map(repr, self.indices))}). Give one index per dimension."
             )
         for index in self.indices:
@@ -461,11 +465,21 @@ class Reduce(Expr):
 
 
 class Tensor(Term):
-    """A named array: a placeholder or a stage."""
+    """A named array: a placeholder or a stage.
+
+    ``built`` is the line of the user's code that built it, for messages; it is not part of what
+    the tensor is, so of several equal ones it is the first.
+    """
 
     name: str
     shape: tuple[Expr, ...]
     dtype: str
+    built: str
+
+    @property
+    def where_built(self) -> str:
+        """What a message says after the name; empty if the line is not known."""
+        return f" (built at {self.built})" if self.built else ""
 
     def __getitem__(self, indices: Operand | tuple[Operand, ...]) -> Expr:
         """The element at ``indices``: integers, index expressions or integer data."""
@@ -495,9 +509,9 @@ class Tensor(Term):
             return
         if index.value < 0 or (isinstance(extent, Const) and index.value >= extent.value):
             raise OutOfBoundsError(
-                f"{self.name} is read at {index!r} in dimension {place}, which has extent "
-                f"{extent!r}. Indices start at 0 and do not wrap; use get(..., outside=) for a "
-                "border value."
+                f"{self.name}{self.where_built} is read at {index!r} in dimension {place}, which "
+                f"has extent {extent!r}. Indices start at 0 and do not wrap; use "
+                "get(..., outside=) for a border value."
             )
 
     def __iter__(self) -> Never:
@@ -519,7 +533,8 @@ class Placeholder(Tensor):
         if self.dtype not in DTYPES or self.dtype == "index":
             raise DtypeError(f"placeholder {self.name} cannot have dtype {self.dtype}")
         self._settle(
-            key=digest("placeholder", self.name, self.dtype, *(size.key for size in self.shape))
+            built=origin(),
+            key=digest("placeholder", self.name, self.dtype, *(size.key for size in self.shape)),
         )
 
 
@@ -559,6 +574,7 @@ class Stage(Tensor):
         for scatter in self.scatters:
             self._fits(scatter)
         self._settle(
+            built=origin(),
             shape=tuple(axis.extent for axis in self.axes),
             dtype=self.body.dtype,
             key=digest(

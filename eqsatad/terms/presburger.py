@@ -67,18 +67,40 @@ def equivalent(a: Expr, b: Expr, given: Iterable[Expr] = ()) -> bool:
 @lru_cache(maxsize=65536)
 def _refuted(conds: tuple[Expr, ...]) -> bool:
     question = Question()
-    text = question.asked(conds)
+    return empty_set(question.asked(conds))
+
+
+def empty_set(text: str, work: int = WORK_LIMIT) -> bool:
+    """Whether the set that ``text`` spells in isl's notation is proved to be empty."""
     if len(text) > TEXT_LIMIT:
         return False
     with _lock:
         _context.reset_operations()
-        _context.set_max_operations(WORK_LIMIT)
+        _context.set_max_operations(work)
         try:
             return bool(isl.Set.read_from_str(_context, text).is_empty())
         except isl.Error:
             return False
         finally:
             _context.set_max_operations(0)
+
+
+def extremes(text: str, work: int = WORK_LIMIT) -> tuple[int | None, int | None]:
+    """The least and the greatest number of the one-dimensional set ``text``, as far as proved."""
+    with _lock:
+        _context.reset_operations()
+        _context.set_max_operations(work)
+        try:
+            found = isl.Set.read_from_str(_context, text)
+            return _whole(found.dim_min_val(0)), _whole(found.dim_max_val(0))
+        except isl.Error:
+            return None, None
+        finally:
+            _context.set_max_operations(0)
+
+
+def _whole(value: isl.Val) -> int | None:
+    return int(value.to_python()) if value.is_int() else None
 
 
 def _parts(node: Expr) -> tuple[Expr, ...]:

@@ -1,19 +1,32 @@
 """Interval analysis of index expressions: between which integers every value lies.
 
-None is unbounded. An axis lies in ``0 .. extent - 1`` and a size is at least 1; data lies
-anywhere unless something bounds it. The interval of an expression is sound, not tight: each
-node is taken for itself, except that linear parts are brought to linear normal form first, so
-``i - i`` is 0.
+None is unbounded. An axis lies in ``0 .. extent - 1`` and a size is at least 1; a position that
+argmax finds lies within its axes, other data anywhere unless something bounds it. The interval
+of an expression is sound, not tight: each node is taken for itself, except that linear parts are
+brought to linear normal form first, so ``i - i`` is 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from math import inf
+from math import inf, prod
 
 from eqsatad.terms.linear import linear
-from eqsatad.terms.nodes import Apply, Axis, Cast, Const, Expr, Select, Size
+from eqsatad.terms.nodes import (
+    ARGMAX,
+    ARGMIN,
+    Apply,
+    Axis,
+    Cast,
+    Const,
+    Expr,
+    Read,
+    Reduce,
+    Select,
+    Size,
+    Stage,
+)
 from eqsatad.terms.ops import ABS, ADD, FLOORDIV, MAX, MIN, MOD, MUL, NEG, SIGN, SUB, Op
 from eqsatad.terms.walk import postorder
 
@@ -91,9 +104,22 @@ def _node(node: Expr, known: dict[Expr, Interval]) -> Interval:
             return hull(known[then], known[other])
         case Cast(arg, _) if arg.dtype == "bool":
             return 0, 1
+        case Cast(arg, _):
+            return _position(arg)
         case Apply(op, args) if op in INTERVALS:
             return INTERVALS[op](*(known[arg] for arg in args))
     return ANYTHING
+
+
+def _position(arg: Expr) -> Interval:
+    """Where an argmax or argmin lies, which may be read from the stage that works it out."""
+    if isinstance(arg, Read) and isinstance(arg.tensor, Stage) and not arg.tensor.scatters:
+        arg = arg.tensor.body
+    if not isinstance(arg, Reduce) or arg.combiner not in (ARGMAX, ARGMIN):
+        return ANYTHING
+    highs = [interval(axis.extent)[1] for axis in arg.axes]
+    known = [max(1, high) for high in highs if high is not None]
+    return 0, prod(known) - 1 if len(known) == len(highs) else None
 
 
 def _add(a: Interval, b: Interval) -> Interval:

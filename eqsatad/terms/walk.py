@@ -8,9 +8,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from eqsatad.terms.nodes import (
-    TRUE, Apply, Axis, Cast, Const, Expr, Read, Reduce, Scatter, Select, Stage, Tensor,
+    TRUE,
+    Apply,
+    Axis,
+    Cast,
+    Const,
+    Expr,
+    Read,
+    Reduce,
+    Scatter,
+    Select,
+    Stage,
+    Tensor,
 )
 from eqsatad.terms.ops import AND
+from eqsatad.terms.origin import built_at
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Expr)
@@ -20,15 +32,20 @@ def postorder(*roots: Expr) -> list[Expr]:
     """Every distinct node under ``roots``, children before parents."""
     order: list[Expr] = []
     seen: set[Expr] = set()
-    stack = [(root, False) for root in reversed(roots)]
+    # None says that the node below it has all its children in order.
+    stack: list[Expr | None] = list(reversed(roots))
     while stack:
-        node, ready = stack.pop()
-        if ready:
-            order.append(node)
+        node = stack.pop()
+        if node is None:
+            ready = stack.pop()
+            assert ready is not None, "None stands on a node"
+            order.append(ready)
         elif node not in seen:
             seen.add(node)
-            stack.append((node, True))
-            stack.extend((child, False) for child in reversed(node.children))
+            if children := node.children:
+                stack += (node, None, *reversed(children))
+            else:
+                order.append(node)
     return order
 
 
@@ -36,7 +53,7 @@ def fold(root: Expr, visit: Callable[[Expr, tuple[T, ...]], T]) -> T:
     """``visit(node, results of its children)`` bottom-up; returns the result of ``root``."""
     results: dict[Expr, T] = {}
     for node in postorder(root):
-        results[node] = visit(node, tuple(results[child] for child in node.children))
+        results[node] = visit(node, tuple([results[child] for child in node.children]))
     return results[root]
 
 
@@ -180,4 +197,6 @@ def map_stage(stage: Stage, change: Callable[[Expr], Expr]) -> Stage:
         Scatter(s.axes, change(s.cond), tuple(map(change, s.indices)), change(s.value))
         for s in stage.scatters
     )
-    return Stage(stage.name, stage.axes, change(stage.body), scatters)
+    body = change(stage.body)
+    with built_at(stage.built):
+        return Stage(stage.name, stage.axes, body, scatters)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from eqsatad.backends.cpu.machine import Code, host, load
+from eqsatad.backends.cpu.packing import packed
 from eqsatad.backends.cpu.pool import available, pool
 from eqsatad.backends.cpu.source import Machine, write
 from eqsatad.backends.extents import value
@@ -32,8 +33,9 @@ def build(program: LoopProgram, *, threads: int | None = None, exact: bool = Fal
     if count < 1:
         raise ArgumentError(f"threads is {threads}; give at least 1, or None for all CPUs")
     here = host()
-    source = write(program, Machine(here.vector, here.registers), exact=exact)
-    launch = Launcher(program, load(source.text, source.outside), count)
+    prepared = program if exact else packed(program, here.vector)
+    source = write(prepared, Machine(here.vector, here.registers), exact=exact)
+    launch = Launcher(prepared, load(source.text, source.outside), count)
     return Kernel(program, target="cpu", source=source.text, launch=launch)
 
 

@@ -111,7 +111,7 @@ class Expressions:
         self.sizes = sizes
         self.locals: dict[Var, Local] = {}
         self._scopes: list[dict[object, Value]] = []
-        self._loose: dict[Expr, bool] = {}
+        self._inside: dict[tuple[type[Expr], Expr], bool] = {}
 
     @contextmanager
     def scope(self) -> Iterator[None]:
@@ -260,17 +260,21 @@ class Expressions:
         return None
 
     def _key(self, node: Expr, point: Point) -> object:
-        """Points that agree in it give ``node`` the same value."""
-        if self._mentions_local(node):
-            return (node, point.copy)
-        return (node, tuple(point.axes[a].delta for a in sorted(node.free, key=_name)))
+        """Points that agree in it give ``node`` the same value.
 
-    def _mentions_local(self, node: Expr) -> bool:
-        if node not in self._loose:
+        What is read holds only in the lanes of the mask that it was read under.
+        """
+        if self._mentions(Var, node):
+            return (node, point.copy, point.mask)
+        mask = point.mask if self._mentions(Read, node) else None
+        return (node, tuple(point.axes[a].delta for a in sorted(node.free, key=_name)), mask)
+
+    def _mentions(self, kind: type[Expr], node: Expr) -> bool:
+        if (kind, node) not in self._inside:
             for each in postorder(node):
-                inner = any(self._loose[child] for child in each.children)
-                self._loose[each] = inner or isinstance(each, Var)
-        return self._loose[node]
+                inner = any(self._inside[kind, child] for child in each.children)
+                self._inside[kind, each] = inner or isinstance(each, kind)
+        return self._inside[kind, node]
 
     def _first(self, node: Expr) -> tuple[Expr, ...]:
         """What must be known before ``node``; what may stay undone is left to `_node`."""

@@ -16,7 +16,7 @@ from typing import Any
 import llvmlite
 import llvmlite.binding as llvm
 
-from eqsatad.backends import cache as disk
+from eqsatad import cache as disk
 from eqsatad.errors import BackendError
 
 _lock = Lock()

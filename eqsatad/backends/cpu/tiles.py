@@ -29,10 +29,17 @@ from eqsatad.terms.walk import postorder
 ISSUE = 0.5
 LATENCY = 4.0
 ADD_UP = 12.0
+# What a load costs on top of its issue, since it may miss the nearest cache.
+MISS = 0.1
 # A lane of a vector that is not contiguous, compared with a whole contiguous vector.
 APART = 2
+# The same where no neighbour in the tile uses the same cache line, and elements of a line.
+ALONE = 6
+LINE = 16
 # What an extent is taken for when it is a symbolic size.
 TYPICAL = 64
+# One register out of so many is left to the compiler.
+SPARE = 8
 LANE_COUNTS = (1, 2, 3, 4)
 ROW_COUNTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
 
@@ -247,9 +254,13 @@ def _products(rows: Sequence[For]) -> Iterator[dict[Axis, int]]:
 
 
 def _fits(count: int, counts: Mapping[Axis, int], accumulators: int, registers: int) -> bool:
-    """Whether accumulators, the vectors of one row and one broadcast value fit the registers."""
+    """Whether accumulators, the vectors of one row and one broadcast value fit the registers.
+
+    Some registers stay free: the compiler loads ahead and would otherwise spill accumulators.
+    """
     smallest = min(counts.values(), default=1) if len(counts) > 1 else count
-    return accumulators * count * prod(counts.values()) + smallest + 1 <= registers
+    usable = registers - registers // SPARE
+    return accumulators * count * prod(counts.values()) + smallest + 1 <= usable
 
 
 def _uneven(body: Block) -> frozenset[Axis]:
@@ -317,10 +328,9 @@ def _cycles(tile: Tile, leaves: Sequence[Leaf], stores: Sequence[tuple[Store, fl
             once = _typical(leaf.loop)
             trips = leaf.trips / once * ceil(once / tile.lanes)
             total += copies * ADD_UP
-        total += trips * max(LATENCY, ISSUE * max(work, loads))
+        total += trips * (max(LATENCY, ISSUE * max(work, loads)) + MISS * loads)
     for store, trips in stores:
-        along = stride(store.buffer, store.indices, tile.lane)
-        total += trips * copies * (1 if tile.inner or along == 1 else APART * tile.lanes)
+        total += trips * copies * _stored(tile, store)
     results = float(copies)
     for loop in tile.loops:
         step = tile.step(loop.axis)
@@ -328,6 +338,15 @@ def _cycles(tile: Tile, leaves: Sequence[Leaf], stores: Sequence[tuple[Store, fl
         extent = TYPICAL if known is None else max(1, known)
         results *= extent / (ceil(extent / step) * step)
     return total / (results * (max(1, tile.lanes) if not tile.inner else 1))
+
+
+def _stored(tile: Tile, store: Store) -> float:
+    """The cost of one store of a vector."""
+    if tile.inner or not tile.lanes or stride(store.buffer, store.indices, tile.lane) == 1:
+        return 1
+    rows = (stride(store.buffer, store.indices, axis) for axis in tile.counts)
+    near = any(row is not None and 0 < abs(row) < LINE for row in rows)
+    return tile.lanes * (APART if near else ALONE)
 
 
 def _load(tile: Tile, read: Read) -> float:

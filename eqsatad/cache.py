@@ -1,4 +1,4 @@
-"""A disk cache of compiled objects, keyed by everything that they depend on.
+"""A disk cache of compiled objects and simplified terms, keyed by all that they depend on.
 
 The directory is ``EQSATAD_CACHE_DIR``, or the user's cache directory; an empty value disables
 the cache. Entries carry a checksum and are written to a temporary file that is then renamed, so
@@ -42,11 +42,11 @@ def fetch(key: str) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as cause:
-        _report(place, f"cannot read {path}: {cause}; it is compiled again")
+        _report(place, f"cannot read {path}: {cause}; it is made again")
         return None
     content = data[_CHECKSUM:]
     if _checksum(key, content) != data[:_CHECKSUM]:
-        warnings.warn(f"{path} is damaged; it is compiled again", CacheWarning, stacklevel=2)
+        warnings.warn(f"{path} is damaged; it is made again", CacheWarning, stacklevel=2)
         return None
     return content
 

@@ -1,0 +1,458 @@
+"""Operands of sums of products copied to where vectors can read them: a program in, one out.
+
+A nest that adds up products of two reads, one of which serves several results, may read copies
+instead: with zeros around them, so that bounds that only keep reads in range are not needed; with
+the axis of the vectors innermost; and with a stride made a dimension of its own. The copies are
+temporaries and copying them is part of the program. What a bound left out is then a product with
+zero, so an infinity or a NaN there becomes visible; ``exact`` programs are not packed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil, prod
+
+from eqsatad.backends.blocks import replaced
+from eqsatad.backends.cpu.effort import index
+from eqsatad.backends.cpu.scalars import BYTES, COMPUTED
+from eqsatad.backends.cpu.tiles import added, chain, stride
+from eqsatad.loops.nest import Assign, Block, For, LoopProgram, Nest, Statement, Store
+from eqsatad.terms.linear import Linear, expression, linear
+from eqsatad.terms.nodes import (
+    FLOATS,
+    Apply,
+    Axis,
+    Const,
+    Expr,
+    Placeholder,
+    Read,
+    Tensor,
+)
+from eqsatad.terms.ops import GE, LT, MAX, MIN, MUL, Op
+from eqsatad.terms.presburger import implied
+from eqsatad.terms.ranges import interval
+from eqsatad.terms.walk import postorder
+
+# Cycles for one element: copied in order, copied across, stored apart from its neighbours.
+IN_ORDER = 0.25
+ACROSS = 1.5
+APART = 1.5
+# Results that share a vector before it is worth copying, and products for each element copied.
+SHARED = 4
+PRODUCTS = 12
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Products:
+    """A nest of parallel ``loops`` around ``sums`` of products of two reads."""
+
+    loops: tuple[For, ...]
+    start: Assign
+    sums: tuple[For, ...]
+    update: Assign
+    store: Store
+    operands: tuple[Read, Read]
+
+    @property
+    def spans(self) -> dict[Axis, Span]:
+        """The first and last value of every axis; of a sum, over all results."""
+        return {loop.axis: _span(loop) for loop in (*self.loops, *self.sums)}
+
+
+@dataclass(frozen=True)
+class Part:
+    """One dimension of a copy: ``step * (place + low)`` is its share of an index of the source."""
+
+    source: int
+    step: int
+    low: int
+    extent: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a copy of ``tensor`` lies, and the range of each part that the source fills."""
+
+    tensor: Tensor
+    parts: tuple[Part, ...]
+    filled: tuple[Span, ...]
+
+    @property
+    def elements(self) -> int:
+        return prod(part.extent for part in self.parts)
+
+    @property
+    def natural(self) -> bool:
+        """Whether the source itself lies like this."""
+        order = [part.source for part in self.parts]
+        return (
+            order == sorted(set(order))
+            and not self.padded
+            and not any(part.low for part in self.parts)
+        )
+
+    @property
+    def padded(self) -> bool:
+        return any(
+            span != (0, part.extent) for part, span in zip(self.parts, self.filled, strict=True)
+        )
+
+    @property
+    def across(self) -> bool:
+        """Whether neighbours in the copy are not neighbours in the source."""
+        last = self.parts[-1]
+        return last.source != len(self.tensor.shape) - 1 or last.step != 1
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The operand that vectors run along, and the layouts of both operands."""
+
+    layouts: tuple[Layout, Layout]
+    cycles: float
+
+
+def packed(program: LoopProgram, vector: int) -> LoopProgram:
+    """``program`` with copies of operands where they pay; ``vector`` bytes are one vector."""
+    return Packer(program, vector).program()
+
+
+class Packer:
+    """Rewrites the nests of a program; equal copies are made once."""
+
+    def __init__(self, source: LoopProgram, vector: int) -> None:
+        self.source = source
+        self.vector = vector
+        self.copies: dict[Layout, Tensor] = {}
+        self._taken = {tensor.name for tensor in (*source.inputs, *source.outputs,
+                                                  *source.temporaries)}  # fmt: skip
+
+    def program(self) -> LoopProgram:
+        nests: list[Nest] = []
+        for nest in self.source.nests:
+            body: list[Statement] = []
+            for statement in nest.body:
+                before = len(self.copies)
+                body_of = self._statement(statement)
+                nests.extend(self._copying(list(self.copies)[before:]))
+                body.append(body_of)
+            nests.append(Nest(nest.stage, tuple(body)))
+        temporaries = (*self.source.temporaries, *self.copies.values())
+        return replace(self.source, nests=tuple(nests), temporaries=temporaries)
+
+    def _statement(self, statement: Statement) -> Statement:
+        products = recognised(statement)
+        if products is None or (wide := _without_bounds(products)) is None:
+            return statement
+        lanes = self.vector // BYTES[COMPUTED[products.update.var.dtype]]
+        choice = _best(wide, lanes)
+        if choice is None or all(layout.natural for layout in choice.layouts):
+            return statement
+        reads = {
+            read: self._read(read, layout)
+            for read, layout in zip(wide.operands, choice.layouts, strict=True)
+        }
+        return _rebuilt(wide, reads)
+
+    def _read(self, read: Read, layout: Layout) -> Read:
+        """The element of the copy that ``read`` is in the source."""
+        if layout.natural:
+            return read
+        if layout not in self.copies:
+            self.copies[layout] = self._copy(layout)
+        forms = [linear(place) for place in read.indices]
+        indices = tuple(expression(_place(part, layout.parts, forms)) for part in layout.parts)
+        return Read(self.copies[layout], indices)
+
+    def _copy(self, layout: Layout) -> Tensor:
+        number = 1
+        while (name := f"{layout.tensor.name}_packed_{number}") in self._taken:
+            number += 1
+        self._taken.add(name)
+        shape = tuple(index(part.extent) for part in layout.parts)
+        return Placeholder(name, shape, layout.tensor.dtype)
+
+    def _copying(self, layouts: Sequence[Layout]) -> Iterator[Nest]:
+        for layout in layouts:
+            copy = self.copies[layout]
+            yield Nest(copy, (*_borders(layout, copy), _filling(layout, copy)))
+
+
+def recognised(statement: Statement) -> Products | None:
+    """``statement`` as a nest of sums of products of two reads, all of known extents."""
+    loops, body = chain(statement)
+    match body:
+        case (Assign() as start, For() as loop, Store() as store):
+            pass
+        case _:
+            return None
+    sums: list[For] = []
+    inner: Block = (loop,)
+    while len(inner) == 1 and isinstance(each := inner[0], For):
+        sums.append(each)
+        inner = each.body
+    match inner:
+        case (Assign() as update,) if update.var is start.var:
+            value = added(update)
+        case _:
+            return None
+    factors = None if value is None else _factors(value)
+    if factors is None or not loops or _reads(start.value, store.value, *store.indices):
+        return None
+    found = Products(tuple(loops), start, tuple(sums), update, store, factors)
+    return found if _known(found) else None
+
+
+def _reads(*exprs: Expr) -> bool:
+    return any(isinstance(node, Read) for node in postorder(*exprs))
+
+
+def _factors(value: Expr) -> tuple[Read, Read] | None:
+    """The two reads of which ``value`` is the product, perhaps with constants."""
+    reads: list[Read] = []
+    stack = [value]
+    while stack:
+        match stack.pop():
+            case Apply(op, args) if op is MUL:
+                stack.extend(reversed(args))
+            case Read() as read if read.dtype in FLOATS:
+                reads.append(read)
+            case Const():
+                pass
+            case _:
+                return None
+    return (reads[0], reads[1]) if len(reads) == 2 else None
+
+
+def _known(products: Products) -> bool:
+    """Whether extents and shapes are numbers and accesses affine."""
+    indices = [place for read in products.operands for place in read.indices]
+    shapes = [extent for read in products.operands for extent in read.tensor.shape]
+    if not all(isinstance(extent, Const) for extent in shapes):
+        return False
+    if any(not isinstance(atom, Axis) for place in indices for _, atom in linear(place).terms):
+        return False
+    bounds = [bound for loop in products.loops for bound in (loop.start, loop.stop)]
+    if any(linear(bound).terms for bound in bounds):
+        return False
+    return all(
+        interval(loop.start)[0] is not None and interval(loop.stop)[1] is not None
+        for loop in products.sums
+    )
+
+
+def _span(loop: For) -> Span:
+    low, high = interval(loop.start)[0], interval(loop.stop)[1]
+    assert low is not None, "loops without known bounds are not recognised"
+    assert high is not None, "loops without known bounds are not recognised"
+    return low, high - 1
+
+
+def _range(form: Linear, spans: Mapping[Axis, Span]) -> Span:
+    """The least and the greatest value of ``form``."""
+    low = high = form.const
+    for coef, atom in form.terms:
+        assert isinstance(atom, Axis), "accesses are affine"
+        ends = [coef * end for end in spans[atom]]
+        low, high = low + min(ends), high + max(ends)
+    return low, high
+
+
+def _without_bounds(products: Products) -> Products | None:
+    """``products`` with constant bounds, if outside of the old ones something read is outside.
+
+    None if that cannot be proved. A bound like this says of a convolution that an image ends.
+    """
+    wide = tuple(_widened(loop) for loop in products.sums)
+    bounds = list(_conditions(products.sums))
+    if not bounds:
+        return products
+    inside = [
+        Apply(op, (place, limit))
+        for read in products.operands
+        for place, extent in zip(read.indices, read.tensor.shape, strict=True)
+        for op, limit in ((GE, index(0)), (LT, extent))
+    ]
+    if not all(implied(bound, inside) for bound in bounds):
+        return None
+    return replace(products, sums=wide)
+
+
+def _widened(loop: For) -> For:
+    low, high = _span(loop)
+    return replace(loop, start=index(low), stop=index(high + 1))
+
+
+def _conditions(sums: Sequence[For]) -> Iterator[Expr]:
+    """The bounds of ``sums`` that depend on axes, as conditions."""
+    for loop in sums:
+        for bound, op, extreme in ((loop.start, GE, MAX), (loop.stop, LT, MIN)):
+            if linear(bound).terms:
+                yield from (Apply(op, (loop.axis, each)) for each in _parts(bound, extreme))
+
+
+def _parts(expr: Expr, extreme: Op) -> Iterator[Expr]:
+    """The operands of nested maxima or minima."""
+    match expr:
+        case Apply(op, args) if op is extreme:
+            for arg in args:
+                yield from _parts(arg, extreme)
+        case _:
+            yield expr
+
+
+def _best(products: Products, lanes: int) -> Choice | None:
+    """The cheapest way to run vectors along an axis of one operand only."""
+    spans = products.spans
+    best: Choice | None = None
+    for vectors, shared in (products.operands, products.operands[::-1]):
+        for loop in products.loops:
+            if loop.axis in vectors.free and loop.axis not in shared.free:
+                choice = _choice(products, vectors, loop.axis, spans, lanes)
+                if choice is not None and (best is None or choice.cycles < best.cycles):
+                    best = choice
+    return best
+
+
+def _choice(
+    products: Products, vectors: Read, lane: Axis, spans: Mapping[Axis, Span], lanes: int
+) -> Choice | None:
+    """Vectors along ``lane``, which only the operand ``vectors`` depends on."""
+    extents = {axis: high - low + 1 for axis, (low, high) in spans.items()}
+    rows = prod(extents[loop.axis] for loop in products.loops if loop.axis not in vectors.free)
+    layouts = []
+    for read in products.operands:
+        layout = _layout(read, lane if read is vectors else None, spans)
+        if layout is None:
+            return None
+        layouts.append(layout)
+    points = prod(extents.values())
+    copied = [layout for layout in layouts if not layout.natural]
+    if rows < SHARED or points < PRODUCTS * sum(layout.elements for layout in copied):
+        return None
+    cycles = points / extents[lane] * ceil(extents[lane] / lanes)
+    cycles += sum(layout.elements * (ACROSS if layout.across else IN_ORDER) for layout in copied)
+    results = prod(extents[loop.axis] for loop in products.loops)
+    apart = stride(products.store.buffer, products.store.indices, lane) != 1
+    cycles += results * APART if apart else results / lanes
+    left, right = layouts
+    return Choice((left, right), cycles)
+
+
+def _layout(read: Read, lane: Axis | None, spans: Mapping[Axis, Span]) -> Layout | None:
+    """How ``read`` finds all that it reads, the elements along ``lane`` next to each other."""
+    parts: list[Part] = []
+    filled: list[Span] = []
+    last: list[int] = []
+    for source, place in enumerate(read.indices):
+        form = linear(place)
+        step = form.coefficient(lane) if lane is not None else 0
+        if step < 0 or (step and last):
+            return None
+        found = _split(source, form, max(1, step), spans, _extent(read.tensor, source))
+        if found is None:
+            return None
+        if step:
+            last.append(len(parts) + len(found) - 1)
+        parts.extend(part for part, _ in found)
+        filled.extend(span for _, span in found)
+    for place_ in last:
+        parts.append(parts.pop(place_))
+        filled.append(filled.pop(place_))
+    return Layout(read.tensor, tuple(parts), tuple(filled))
+
+
+def _extent(tensor: Tensor, dimension: int) -> int:
+    extent = tensor.shape[dimension]
+    assert isinstance(extent, Const), "shapes are known"
+    return int(extent.value)
+
+
+def _split(
+    source: int, form: Linear, step: int, spans: Mapping[Axis, Span], extent: int
+) -> list[tuple[Part, Span]] | None:
+    """The dimension ``source`` as one part, or as a remainder and a quotient by ``step``."""
+    rest, whole = _divided(form, step)
+    rests = []
+    if step > 1:
+        low, high = _range(rest, spans)
+        if low < 0 or high >= step or extent % step:
+            return None
+        rests.append((Part(source, 1, 0, step), (0, step)))
+    low, high = _range(whole, spans)
+    extent //= step
+    if low >= 0 and high < extent:
+        # Nothing is read outside: the copy is as large as the source.
+        return [*rests, (Part(source, step, 0, extent), (0, extent))]
+    filled = max(0, -low), min(high + 1, extent) - low
+    if filled[0] >= filled[1]:
+        return None
+    return [*rests, (Part(source, step, low, high - low + 1), filled)]
+
+
+def _divided(form: Linear, step: int) -> tuple[Linear, Linear]:
+    """``rest`` and ``whole`` with ``form = step * whole + rest``."""
+    rest = Linear.build(form.const % step, ((c, a) for c, a in form.terms if c % step))
+    whole = Linear.build(
+        form.const // step, ((c // step, a) for c, a in form.terms if c % step == 0)
+    )
+    return (rest, whole) if step > 1 else (Linear.build(0, ()), form)
+
+
+def _place(part: Part, parts: Sequence[Part], forms: Sequence[Linear]) -> Linear:
+    """Where a read is along ``part`` of a copy."""
+    step = max(each.step for each in parts if each.source == part.source)
+    rest, whole = _divided(forms[part.source], step)
+    form = whole if part.step == step else rest
+    return Linear.build(form.const - part.low, form.terms)
+
+
+def _rebuilt(products: Products, reads: Mapping[Read, Read]) -> Statement:
+    """The nest with other reads."""
+    block: Block = replaced((products.update,), {**reads})
+    for loop in reversed(products.sums):
+        block = (For(loop.axis, loop.start, loop.stop, block),)
+    body: Block = (products.start, *block, products.store)
+    for loop in reversed(products.loops):
+        body = (For(loop.axis, loop.start, loop.stop, body, True),)
+    (statement,) = body
+    return statement
+
+
+def _borders(layout: Layout, copy: Tensor) -> Iterator[Statement]:
+    """Zeros in what the source does not fill."""
+    full = [(0, part.extent) for part in layout.parts]
+    for place, (part, span) in enumerate(zip(layout.parts, layout.filled, strict=True)):
+        for border in ((0, span[0]), (span[1], part.extent)):
+            if border[0] < border[1]:
+                spans = [*full[:place], border, *full[place + 1 :]]
+                yield _over(copy, spans, lambda _: Const(0.0, copy.dtype))
+
+
+def _filling(layout: Layout, copy: Tensor) -> Statement:
+    """The source copied to its place."""
+
+    def element(places: Sequence[Linear]) -> Expr:
+        indices = [Linear.build(0, ()) for _ in layout.tensor.shape]
+        for part, place in zip(layout.parts, places, strict=True):
+            moved = Linear.build(place.const + part.low, place.terms)
+            indices[part.source] += moved.scaled(part.step)
+        return Read(layout.tensor, tuple(map(expression, indices)))
+
+    return _over(copy, layout.filled, element)
+
+
+def _over(
+    copy: Tensor, spans: Sequence[Span], element: Callable[[Sequence[Linear]], Expr]
+) -> Statement:
+    """``copy`` set to ``element`` of each place within ``spans``."""
+    axes = [Axis(f"p{n}", index(high - low)) for n, (low, high) in enumerate(spans)]
+    places = [Linear.build(low, ((1, axis),)) for axis, (low, _) in zip(axes, spans, strict=True)]
+    body: Block = (Store(copy, tuple(map(expression, places)), element(places)),)
+    for axis in reversed(axes):
+        body = (For(axis, index(0), axis.extent, body, True),)
+    (statement,) = body
+    return statement

@@ -1,0 +1,215 @@
+"""An operator as a pair of programs: one that computes it, and one that passes a head back.
+
+Output and gradients are simplified as one program, which is then cut: the forward program also
+gives the tensors worth keeping, the backward one takes them and the head. What is kept and what
+is worked out again is the cheapest choice of `extract.cut`; both parts are simplified again as
+they then stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+from eqsatad.extract.cost import CostModel
+from eqsatad.extract.cut import Cut, Split
+from eqsatad.extract.safe import total
+from eqsatad.grad import reverse
+from eqsatad.grad.scope import Names
+from eqsatad.loops.combine import identity
+from eqsatad.loops.lower import lower
+from eqsatad.loops.nest import LoopProgram
+from eqsatad.pipeline import Results, model, simplified
+from eqsatad.rules.algebra import Limits
+from eqsatad.rules.catalog import Catalog, load
+from eqsatad.rules.engine import Engine, inline, inline_copies, retarget
+from eqsatad.terms.nodes import (
+    ARGMAX,
+    ARGMIN,
+    MAXIMUM,
+    MINIMUM,
+    TRUE,
+    Axis,
+    Cast,
+    Combiner,
+    Expr,
+    Placeholder,
+    Read,
+    Reduce,
+    Select,
+    Stage,
+    Tensor,
+)
+from eqsatad.terms.walk import map_stage, program, substitute, transform
+
+BEST: dict[Combiner, Combiner] = {MAXIMUM: ARGMAX, MINIMUM: ARGMIN}
+
+
+@dataclass(frozen=True)
+class Half(Results):
+    """One program of a pair; ``inputs`` are the arrays it takes, in order.
+
+    ``saved`` are what the forward program gives after its output and the backward one takes.
+    """
+
+    inputs: tuple[Tensor, ...]
+    saved: tuple[Placeholder, ...]
+
+    @cached_property
+    def _loops(self) -> LoopProgram:
+        return lower(list(self.results), self.inputs, Engine.of(self.rules).simplify)
+
+
+def vjp(
+    output: Tensor,
+    inputs: Tensor | Sequence[Tensor],
+    memory_limit: int | None = None,
+    cost: str | CostModel = "cpu",
+    *,
+    allow_zero: bool = False,
+    ties: str = "first",
+    rules: Catalog | None = None,
+    limits: Limits | None = None,
+) -> tuple[Half, Half]:
+    """A forward and a backward program for ``output``.
+
+    The forward one gives the output and the tensors worth saving; the backward one takes inputs,
+    saved tensors and the head, in the order of its ``inputs``, and gives the gradients. What is
+    saved takes at most ``memory_limit`` bytes, at the example values of symbolic sizes; what is
+    not saved is worked out again. For the other options see `differentiate`.
+    """
+    catalog = load() if rules is None else tuple(rules)
+    given = [inputs] if isinstance(inputs, Tensor) else list(inputs)
+    became = inline_copies([output], keep=given)
+    output, given = became[output], [became.get(tensor, tensor) for tensor in given]
+    adjoints = reverse(output, given, allow_zero=allow_zero, ties=ties)
+    head = adjoints.head
+    assert head is not None, "a head is made where none is given"
+    plain = [output, *adjoints.results]
+    clear = {tensor.name for tensor in program(plain)}
+    for whole in (at_positions(plain), plain):
+        joint = simplified(whole, cost=cost, rules=catalog, limits=limits).outputs
+        cut = Split(joint[0], joint[1:], head, model(cost)).cut(memory_limit)
+        if whole == plain or any(map(_searches, cut.kept)):
+            break
+    saved = _saved(cut.kept, joint, clear)
+    ahead = simplified(_forward(joint[0], saved), cost=cost, rules=catalog, limits=limits)
+    back = simplified(_backward(joint[1:], cut, saved), cost=cost, rules=catalog, limits=limits)
+    kept = tuple(one for stage, one in saved.items() if stage is not joint[0])
+    title = f"{{}} program of {output.name}"
+    first, second = _arrays(ahead.outputs), _arrays(back.outputs)
+    taken = [tensor for tensor in second if tensor not in (*saved.values(), head)]
+    return (
+        Half(
+            results=ahead.outputs,
+            title=title.format("forward"),
+            notes=(),
+            saturation=ahead.saturation,
+            rules=catalog,
+            inputs=tuple(first),
+            saved=kept,
+        ),
+        Half(
+            results=back.outputs,
+            title=title.format("backward"),
+            notes=(),
+            saturation=back.saturation,
+            rules=catalog,
+            inputs=(*taken, *saved.values(), head),
+            saved=kept,
+        ),
+    )
+
+
+def _arrays(outputs: Sequence[Tensor]) -> list[Placeholder]:
+    return [tensor for tensor in program(outputs) if isinstance(tensor, Placeholder)]
+
+
+def _saved(
+    kept: Sequence[Stage], joint: Sequence[Tensor], clear: Container[str]
+) -> dict[Stage, Placeholder]:
+    """How the backward program takes each kept stage: under its own name where that is clear.
+
+    Temporaries that the simplification made are numbered.
+    """
+    names = Names(tensor.name for tensor in program(joint))
+    return {
+        stage: Placeholder(
+            stage.name if stage.name in clear else names.fresh("saved"), stage.shape, stage.dtype
+        )
+        for stage in kept
+    }
+
+
+def _forward(output: Tensor, saved: Mapping[Stage, Placeholder]) -> list[Tensor]:
+    """The output and the kept stages, under the names they are saved by."""
+    wanted = [output, *(stage for stage in saved if stage is not output)]
+    replaced: dict[Tensor, Tensor] = {}
+    for tensor in program(wanted):
+        replaced[tensor] = tensor
+        if isinstance(tensor, Stage):
+            name = saved[tensor].name if tensor in saved else tensor.name
+            stage = retarget(tensor, replaced)
+            replaced[tensor] = Stage(name, stage.axes, stage.body, stage.scatters)
+    return [replaced[tensor] for tensor in wanted]
+
+
+def _backward(
+    results: Sequence[Tensor], cut: Cut, saved: Mapping[Stage, Placeholder]
+) -> list[Tensor]:
+    """``results`` from what was saved."""
+    replaced: dict[Tensor, Tensor] = {}
+    for tensor in program(results):
+        replaced[tensor] = tensor
+        if isinstance(tensor, Stage):
+            kept = saved.get(tensor)
+            through = [replaced[stage] for stage in cut.inlined if stage in replaced]
+            replaced[tensor] = inline(retarget(tensor, replaced), through) if kept is None else kept
+    return [replaced[result] for result in results]
+
+
+def at_positions(outputs: Sequence[Tensor]) -> list[Tensor]:
+    """``outputs`` with every maximum whose position is worked out too read at that position.
+
+    The search for the position finds the maximum, so that it is not searched for again.
+    """
+    searches = {
+        (tensor.axes, tensor.body): tensor
+        for tensor in program(outputs)
+        if isinstance(tensor, Stage) and _searches(tensor)
+    }
+
+    def read(node: Expr, axes: tuple[Axis, ...]) -> Expr:
+        if not isinstance(node, Reduce) or node.combiner not in BEST:
+            return node
+        search = Reduce(BEST[node.combiner], node.axes, node.cond, node.body)
+        own = tuple(axis for axis in axes if axis in search.free)
+        stage = searches.get((own, search))
+        return node if stage is None else _element(node, Cast(Read(stage, own), "index"))
+
+    replaced: dict[Tensor, Tensor] = {}
+    for tensor in program(outputs):
+        replaced[tensor] = tensor
+        if isinstance(tensor, Stage) and tensor not in searches.values():
+            changed = map_stage(tensor, partial(transform, visit=partial(read, axes=tensor.axes)))
+            replaced[tensor] = retarget(changed, replaced)
+    return [replaced[output] for output in outputs]
+
+
+def _searches(stage: Stage) -> bool:
+    """Whether ``stage`` works out positions of maxima or minima."""
+    return isinstance(stage.body, Reduce) and stage.body.combiner in BEST.values()
+
+
+def _element(node: Reduce, position: Expr) -> Expr:
+    """The body of ``node`` at one point of its axes; the identity where that does not count."""
+    first, *rest = node.axes
+    at: dict[Axis, Expr] = {}
+    for axis in reversed(rest):
+        at[axis] = position % axis.extent
+        position = position // axis.extent
+    at[first] = position
+    body, cond = substitute(node.body, at), substitute(node.cond, at)
+    outside = identity(node.combiner, node.dtype)
+    return total(body if cond is TRUE else Select(cond, body, outside), tested=False)

@@ -1,0 +1,189 @@
+"""Expressions of the term language to trees and normal forms, and back.
+
+Whatever the simplifier does not look into (reads, casts, data) is a variable to it. Axes and
+sizes bring their ranges along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from eqsatad.errors import DtypeError
+from eqsatad.rules import index_forms as forms
+from eqsatad.rules.index_facts import Interval
+from eqsatad.rules.index_forms import Node
+from eqsatad.terms import builders
+from eqsatad.terms.division import DERIVED, divided
+from eqsatad.terms.linear import linear
+from eqsatad.terms.nodes import Apply, Axis, Cast, Const, Expr, Select, Size, Var
+from eqsatad.terms.ranges import interval
+
+Tree = Any
+
+NAMES = {
+    "add": "+", "sub": "-", "mul": "*", "neg": "neg", "floordiv": "div", "mod": "mod",
+    "min": "min", "max": "max", "abs": "abs", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+    "eq": "==", "ne": "!=", "and": "and", "or": "or", "not": "not",
+}
+
+
+class Names:
+    """The variables of one question: names for the nodes that are not looked into."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, Expr] = {}
+        self.bounds: dict[str, Interval] = {}
+        self._given: dict[Expr, str] = {}
+
+    def of(self, node: Expr) -> str:
+        """The name of ``node``, which is unique among the names given so far."""
+        if node not in self._given:
+            stem = str(getattr(node, "name", "value"))
+            name, number = stem, 1
+            while name in self.nodes:
+                name, number = f"{stem}_{number}", number + 1
+            self._given[node] = name
+            self.nodes[name] = node
+            if node.dtype == "index":
+                self.bounds[name] = interval(node)
+        return self._given[node]
+
+    def tree(self, expr: Expr) -> Tree:
+        """``expr`` as a tree."""
+        known: dict[Expr, Tree] = {}
+
+        def visit(node: Expr) -> Tree:
+            if node not in known:
+                known[node] = self._node(node, visit)
+            return known[node]
+
+        return visit(expr)
+
+    def _node(self, node: Expr, visit: Callable[[Expr], Tree]) -> Tree:
+        if (found := divided(node)) is not None:
+            name, a, b = found
+            return (name, visit(a), visit(b))
+        match node:
+            case Const(bool(value), _):
+                return str(value).lower()
+            case Const(value, "index"):
+                return value
+            case Apply(op, args) if op.name in NAMES and self._plain(args):
+                return (NAMES[op.name], *map(visit, args))
+            case Select(cond, then, other) if self._plain((then,)):
+                return ("select", visit(cond), visit(then), visit(other))
+            case Cast(arg, "index") if arg.dtype == "bool":
+                return ("select", visit(arg), 1, 0)
+        return self.of(node)
+
+    @staticmethod
+    def _plain(args: tuple[Expr, ...]) -> bool:
+        return all(arg.dtype in ("index", "bool") for arg in args)
+
+    def node(self, tree: Tree) -> Node:
+        """The normal form of a tree."""
+        if isinstance(tree, int):
+            return forms.number(tree)
+        if isinstance(tree, str):
+            if tree in ("true", "false"):
+                return (tree,)
+            return ("b", tree) if self.nodes[tree].dtype == "bool" else forms.variable(tree)
+        name, *args = tree
+        return NORMAL[name](*map(self.node, args))
+
+    def facts(self) -> list[Node]:
+        """What is known about the variables: an axis is below its extent."""
+        known = []
+        for name, node in list(self.nodes.items()):
+            if isinstance(node, Axis):
+                extent = self.node(self.tree(node.extent))
+                known.append(_below(forms.variable(name), extent))
+        return known
+
+    def expr(self, tree: Tree) -> Expr:
+        """The expression that ``tree`` spells."""
+        if isinstance(tree, int):
+            return Const(tree, "index")
+        if isinstance(tree, str):
+            return Const(tree == "true", "bool") if tree in ("true", "false") else self.nodes[tree]
+        name, *args = tree
+        return EXPRS[name](*map(self.expr, args))
+
+
+def _below(left: Node, right: Node) -> Node:
+    return forms.at_least(forms.shifted(forms.minus(right, left), -1))
+
+
+def _equal(left: Node, right: Node) -> Node:
+    if forms.is_cond(left):
+        return forms.same_truth(left, right)
+    return forms.is_zero(forms.minus(left, right))
+
+
+def _chosen(cond: Node, then: Node, other: Node) -> Node:
+    build = forms.choose_cond if forms.is_cond(then) else forms.select
+    return build(cond, then, other)
+
+
+NORMAL: dict[str, Callable[..., Node]] = {
+    "+": forms.plus,
+    "-": forms.minus,
+    "*": forms.times,
+    "neg": lambda a: forms.scaled(a, -1),
+    "div": forms.quotient,
+    "mod": lambda a, b: forms.minus(a, forms.times(b, forms.quotient(a, b))),
+    "tdiv": forms.truncated,
+    "tmod": lambda a, b: forms.minus(a, forms.times(b, forms.truncated(a, b))),
+    "ediv": forms.euclidean,
+    "emod": forms.euclidean_rest,
+    "min": forms.minimum,
+    "max": forms.maximum,
+    "abs": forms.absolute,
+    "select": _chosen,
+    "<": _below,
+    "<=": lambda a, b: forms.at_least(forms.minus(b, a)),
+    ">": lambda a, b: _below(b, a),
+    ">=": lambda a, b: forms.at_least(forms.minus(a, b)),
+    "==": _equal,
+    "!=": lambda a, b: forms.negation(_equal(a, b)),
+    "and": forms.both,
+    "or": forms.either,
+    "not": forms.negation,
+}
+
+EXPRS: dict[str, Callable[..., Expr]] = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "neg": lambda a: -a,
+    "div": lambda a, b: a // b,
+    "mod": lambda a, b: a % b,
+    **DERIVED,
+    "min": builders.minimum,
+    "max": builders.maximum,
+    "select": builders.select,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+    "==": lambda a, b: a.equal(b),
+    "!=": lambda a, b: a.differs(b),
+    "and": lambda a, b: a & b,
+    "or": lambda a, b: a | b,
+    "not": lambda a: ~a,
+}
+
+
+def accepted(expr: Any, what: str) -> Expr:
+    """``expr`` if it is an index expression or a condition."""
+    if not isinstance(expr, Expr) or expr.dtype not in ("index", "bool"):
+        found = expr.dtype if isinstance(expr, Expr) else type(expr).__name__
+        raise DtypeError(
+            f"{what} takes index expressions and conditions; found {found}:\n    {expr!r}\n"
+            "Cast integer data to 'index'."
+        )
+    return expr
+
+
+__all__ = ["Names", "Size", "Var", "accepted", "linear"]
