@@ -82,6 +82,8 @@ class Case:
         source = random.Random(seed)
         literals = sorted({int(text) for text in re.findall(r"-?\d+", json.dumps(
             [self.record["lhs"], *self.record["assume"]]))})
+        if any(None not in span and span[0] > span[1] for span in self.record["vars"].values()):
+            return
         found = 0
         for number in range(TRIES):
             point = {
@@ -136,7 +138,8 @@ def build(name: str, args: list[Expr]) -> Expr:
             return args[0] % (mask + 1)
         case "bor" | "bxor", 0:
             return args[0]
-    if name in ("==", "!=") and "bool" in [arg.dtype for arg in args]:
+    logic = name in ("and", "or", "not")
+    if logic or name in ("==", "!=") and "bool" in [arg.dtype for arg in args]:
         args = [Const(bool(arg.value), "bool") if isinstance(arg, Const) else arg for arg in args]
     if name not in EXPRS:
         raise NotExpressibleError(name)

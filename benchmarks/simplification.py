@@ -8,6 +8,7 @@ longest are within their limits.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -20,6 +21,8 @@ from rich.table import Table
 import eqsatad as ea
 from benchmarks.convolution_cases import Convolution, convolutions
 from benchmarks.legacy_cases import CASES, Case
+from eqsatad import cache
+from eqsatad.extract.recall import forget
 from eqsatad.rules.engine import clear_caches
 from eqsatad.terms.nodes import Stage, Tensor
 
@@ -51,6 +54,7 @@ def _convolution(case: Convolution) -> tuple[Stage, list[Tensor]]:
 def seconds(build: Build) -> float:
     """The simplification time of one program, cold."""
     clear_caches()
+    forget()
     output, inputs = build()
     spent: float = ea.differentiate(output, inputs, cost="count").saturation.seconds
     return spent
@@ -61,6 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", metavar="ID", action="append", help="only this one; repeatable")
     options = parser.parse_args(arguments)
+    os.environ[cache.VARIABLE] = ""  # nothing is known from before
     chosen = [row for row in programs() if options.only is None or row[0] in options.only]
     if not chosen:
         parser.error("no such program; see --help")

@@ -410,15 +410,16 @@ def causal_attention(n: int = 128, d: int = 64) -> Gradients:
     made = ea.ops(
         """
         S[i, j] = sum(Q[i, c] * K[j, c], j <= i)
-        Z[i] = sum(exp(S[i, j]), j <= i)
-        P[i, j] = select(j <= i, exp(S[i, j]) / Z[i], 0.0)
+        E[i, j] = select(j <= i, exp(S[i, j]), 0.0)
+        Z[i] = sum(E[i, j], j <= i)
+        P[i, j] = E[i, j] / Z[i]
         Y[i, c] = sum(P[i, j] * V[j, c], j <= i)
         """,
         Q=q,
         K=k,
         V=v,
     )
-    return together("all", made["Y"], q, k, v, saved=(made["P"], made["Y"]))
+    return together("all", made["Y"], q, k, v, saved=tuple(made[name] for name in "EZP"))
 
 
 def pairwise_loss(p: int = 40) -> Gradients:
@@ -430,46 +431,47 @@ def pairwise_loss(p: int = 40) -> Gradients:
 # Softmax and normalisation
 
 
-def softmax(r: int = 32, c: int = 100) -> Gradients:
-    """The shares of exponentials."""
-    x = array("X", r, c)
-    y = nn.softmax(x, name="Y")
-    return each(y, x, saved=(y,))
-
-
-def log_softmax(r: int = 32, c: int = 100) -> Gradients:
-    """The logarithms of the shares."""
-    x = array("X", r, c)
-    y = nn.log_softmax(x, name="Y")
-    return each(y, x, saved=(y,))
-
-
-def cross_entropy(r: int = 32, c: int = 100) -> Gradients:
-    """The logarithm of the share of one column of each row."""
-    x, labels = array("X", r, c), array("labels", r, dtype="int32")
-    total = nn.softmax(x, name="P")
-    y = ea.op("Y[n] = -log(P[n, labels[n]])", P=total, labels=labels)
-    return each(y, x, ranges={"labels": (0, c)}, saved=(total,))
-
-
-def logsumexp(r: int = 32, c: int = 100) -> Gradients:
-    """The logarithm of the sum of exponentials."""
-    x = array("X", r, c)
-    y = nn.logsumexp(x, name="Y")
-    return each(y, x, saved=(y,))
-
-
 def stages_of(output: Stage, *names: str) -> tuple[Stage, ...]:
     """The stages below ``output`` that are called so."""
     below = [tensor for tensor in program([output]) if isinstance(tensor, Stage)]
     return tuple(stage for stage in below if stage.name in names)
 
 
+def softmax(r: int = 32, c: int = 100) -> Gradients:
+    """The shares of exponentials."""
+    x = array("X", r, c)
+    y = nn.softmax(x, name="Y")
+    return each(y, x, saved=(y, *stages_of(y, "Y_exp", "Y_share")))
+
+
+def log_softmax(r: int = 32, c: int = 100) -> Gradients:
+    """The logarithms of the shares."""
+    x = array("X", r, c)
+    y = nn.log_softmax(x, name="Y")
+    return each(y, x, saved=stages_of(y, "Y_sum_exp", "Y_sum_total"))
+
+
+def cross_entropy(r: int = 32, c: int = 100) -> Gradients:
+    """The logarithm of the share of one column of each row."""
+    x, labels = array("X", r, c), array("labels", r, dtype="int32")
+    y = nn.cross_entropy(x, labels, name="Y")
+    exps, total = stages_of(y, "Y_sum_exp", "Y_sum_total")
+    share = ea.op("P[i, j] = E[i, j] / S[i]", E=exps, S=total)
+    return each(y, x, ranges={"labels": (0, c)}, saved=(exps, total, share))
+
+
+def logsumexp(r: int = 32, c: int = 100) -> Gradients:
+    """The logarithm of the sum of exponentials."""
+    x = array("X", r, c)
+    y = nn.logsumexp(x, name="Y")
+    return each(y, x, saved=stages_of(y, "Y_exp", "Y_total"))
+
+
 def layer_norm(r: int = 32, c: int = 100) -> Gradients:
     """Rows centred and scaled, then stretched."""
     x, gamma, beta = array("X", r, c), array("gamma", c), array("beta", c)
     y = nn.layer_norm(x, gamma, beta, name="Y")
-    return together("all", y, x, gamma, beta, saved=stages_of(y, "Y_mean", "Y_scale"))
+    return together("all", y, x, gamma, beta, saved=stages_of(y, "Y_mean", "Y_scale", "Y_normal"))
 
 
 def batch_norm(n: int = 4, c: int = 6, size: int = 10) -> Gradients:
@@ -489,7 +491,8 @@ def rms_norm(r: int = 32, c: int = 100) -> Gradients:
 def local_response_norm(c: int = 96, size: int = 55) -> Gradients:
     """Each pixel scaled by its near channels."""
     x = array("X", 1, c, size, size)
-    return each(nn.local_response_norm(x, name="Y"), x)
+    y = nn.local_response_norm(x, name="Y")
+    return each(y, x, saved=stages_of(y, "Y_scale"))
 
 
 def standardise(r: int = 32, c: int = 100) -> Gradients:
@@ -693,6 +696,13 @@ def attention(n: int, d: int) -> int:
     return 5 * d * triangle(n) + triangle(n) + n * d
 
 
+def correlated(c: int, h: int, w: int, d: int) -> int:
+    """The products, and the scaling of each displacement's plane of the head."""
+    side = 2 * d + 1
+    rows, columns = (side * size - d * (d + 1) for size in (h, w))
+    return c * rows * columns + rows * columns
+
+
 SMALL_IMAGE = {"c": 3, "f": 2, "size": 9}
 MATRICES = ({"r": 32, "c": 100}, {"r": 50, "c": 64})
 SMALL_MATRIX = {"r": 3, "c": 5}
@@ -716,7 +726,16 @@ WORKLOADS: dict[str, Workload] = {
     "conv3d": Workload(conv3d, {"c": 2, "f": 2, "depth": 4, "size": 5}),
     "causal-conv1d": Workload(causal_conv, {"n": 2, "c": 3, "size": 20}),
     "circular-conv1d": Workload(circular_conv, {"n": 11, "k": 3}),
-    "winograd": Workload(winograd, {"c": 2, "f": 3, "size": 4}),
+    "winograd": Workload(
+        winograd,
+        {"c": 2, "f": 3, "size": 4},
+        ({"c": 64, "f": 64, "size": 56}, {"c": 6, "f": 5, "size": 12}),
+        {
+            "dX": lambda c, f, size: 4 * size * size * f * c,
+            # The halves in the transform of the weights: 4 * 2 and then 3 * 2 for each weight.
+            "dW": lambda c, f, size: 4 * size * size * f * c + 14 * f * c,
+        },
+    ),
     "conv-broadcast-weight": Workload(with_one_weight),
     "bmm": Workload(batched_matmul, {"b": 2, "m": 3, "k": 4, "n": 5}),
     "chain3": Workload(chain3, {"n": 5}),
@@ -808,7 +827,7 @@ WORKLOADS: dict[str, Workload] = {
         ({"n": 4, "c": 6, "size": 10}, {"n": 3, "c": 5, "size": 16}),
         {"all": lambda n, c, size: 3 * n * c * size * size + 8 * c},
     ),
-    "rmsnorm": Workload(rms_norm, SMALL_MATRIX, MATRICES, {"dX": lambda r, c: 3 * r * c}),
+    "rmsnorm": Workload(rms_norm, SMALL_MATRIX, MATRICES, {"dX": lambda r, c: 3 * r * c + r}),
     "lrn": Workload(
         local_response_norm,
         {"c": 7, "size": 3},
@@ -839,7 +858,12 @@ WORKLOADS: dict[str, Workload] = {
             "dgrid": lambda c, size, points: 6 * points * c,
         },
     ),
-    "correlation": Workload(correlation, {"c": 2, "h": 5, "w": 6, "d": 2}),
+    "correlation": Workload(
+        correlation,
+        {"c": 2, "h": 5, "w": 6, "d": 2},
+        ({"c": 256, "h": 48, "w": 64, "d": 4}, {"c": 7, "h": 11, "w": 13, "d": 2}),
+        {"dB": correlated},
+    ),
     "heat": Workload(heat, {"n": 6}, LINES, {"dU": lambda n: 2 * (n - 2) ** 2 + 8 * n}),
     "heat-steps": Workload(
         heat,
@@ -864,5 +888,5 @@ WORKLOADS: dict[str, Workload] = {
         {"dX": lambda n, k: 2 * k * n * n},
     ),
     "jacobian-stencil": Workload(jacobians, {"n": 5}, LINES, {"J": lambda n: 2 * (n - 1)}),
-    "hvp": Workload(hessian_product, {"n": 5}, LINES, {"all": lambda n: 3 * n}),
+    "hvp": Workload(hessian_product, {"n": 5}, LINES, {"all": lambda n: 4 * n - 3}),
 }

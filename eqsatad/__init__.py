@@ -10,6 +10,7 @@ from eqsatad.extract.report import CostReport, compare
 from eqsatad.pair import Half, vjp
 from eqsatad.pipeline import Gradients, build, differentiate, report, simplified
 from eqsatad.rules.simplifier import bounds, prove, simplify
+from eqsatad.rules.solving import Solution, solve
 from eqsatad.terms.builders import (
     abs,
     acos,
@@ -77,6 +78,7 @@ __all__ = [
     "Half",
     "Placeholder",
     "Size",
+    "Solution",
     "Stage",
     "Tensor",
     "abs",
@@ -139,6 +141,7 @@ __all__ = [
     "sin",
     "sinh",
     "size",
+    "solve",
     "softplus",
     "sqrt",
     "sum",

@@ -87,8 +87,8 @@ def hvp(
     """
     if output.shape:
         raise ShapeError(
-            f"expected a scalar to differentiate twice, found {output.name} of shape "
-            f"{spelled(output.shape)}. Add its elements up first."
+            f"expected a scalar to differentiate twice, found {output.name}{output.where_built} of "
+            f"shape {spelled(output.shape)}. Add its elements up first."
         )
     given = _listed(inputs)
     became = _read_through([output], given, options)

@@ -8,7 +8,7 @@ they then stand.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -127,19 +127,19 @@ def _arrays(outputs: Sequence[Tensor]) -> list[Placeholder]:
 
 
 def _saved(
-    kept: Sequence[Stage], joint: Sequence[Tensor], clear: Container[str]
+    kept: Sequence[Stage], joint: Sequence[Tensor], clear: Iterable[str]
 ) -> dict[Stage, Placeholder]:
     """How the backward program takes each kept stage: under its own name where that is clear.
 
-    Temporaries that the simplification made are numbered.
+    A temporary that the simplification made is named after the stage it is a part of.
     """
     names = Names(tensor.name for tensor in program(joint))
-    return {
-        stage: Placeholder(
-            stage.name if stage.name in clear else names.fresh("saved"), stage.shape, stage.dtype
-        )
-        for stage in kept
-    }
+    found: dict[Stage, Placeholder] = {}
+    for stage in kept:
+        whole = max((name for name in clear if stage.name.startswith(name)), key=len, default="")
+        name = stage.name if stage.name == whole else names.fresh(f"{whole}_saved".lstrip("_"))
+        found[stage] = Placeholder(name, stage.shape, stage.dtype)
+    return found
 
 
 def _forward(output: Tensor, saved: Mapping[Stage, Placeholder]) -> list[Tensor]:

@@ -12,6 +12,7 @@ Left out on purpose
 from eqsatad.rules.rule import (
     b,
     c,
+    d,
     extent,
     g,
     gcd,
@@ -42,6 +43,26 @@ DOMAINS = (
         leaves=(),
         when=(m > 0,),
         rank=1,
+    ),
+    # [(c*k + x) // m == y]: a window, which the bounds of a loop or `solve-window` take.
+    restrict(
+        "solve-floor-scaled",
+        ((c * k + x) // m + y).equal(0),
+        axis=k,
+        value=k,
+        leaves=(c * k + x + m * y >= 0, m - 1 - m * y - c * k - x >= 0),
+        when=(m > 0, c > 1),
+        rank=4,
+    ),
+    # The same where a whole multiple of the axis has left the quotient.
+    restrict(
+        "solve-floor-mixed",
+        ((c * k + x) // m + d * k + y).equal(0),
+        axis=k,
+        value=k,
+        leaves=((c + m * d) * k + x + m * y >= 0, m - 1 - m * y - (c + m * d) * k - x >= 0),
+        when=(m > 0,),
+        rank=4,
     ),
     # [c*k + x == 0]: the axis is known where x is a multiple of c.
     restrict(
@@ -82,7 +103,8 @@ DOMAINS = (
         axis=k,
         value=x // c - q,
         fresh=(q, w // c + 1),
-        when=(c > 0, let(w, high(x + y)), w >= 0, w // c + 1 < extent(k)),
+        when=(c > 0, let(w, high(x + y)), w >= 0),
         rank=9,
+        shorter=True,
     ),
 )

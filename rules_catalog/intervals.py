@@ -1,9 +1,9 @@
 """Intervals: what range an index expression takes, from the ranges of its axes.
 
 An axis is eliminated in favour of its range even where its extent is a symbolic size, so that
-``n - 1 - k`` is seen to be at least 0. The last rows see correlation, which plain interval arithmetic misses: ``x - m*(x // m)`` is
-the remainder, and two floors of one term differ by a digit. Without them no guard of a phase or
-of a mixed-radix split would ever be seen to hold.
+``n - 1 - k`` is seen to be at least 0. The last rows see correlation, which plain interval
+arithmetic misses: ``x - m*(x // m)`` is the remainder, and two floors of one term differ by a
+digit. Without them no guard of a phase or of a mixed-radix split would ever be seen to hold.
 
 All intervals that apply are intersected. An end that is not known stays open.
 """

@@ -27,8 +27,6 @@ QUOTIENTS = (
         let(p, low(y) // g),
         (high(y) // g).equal(p),
     ),
-    rewrite(
-        "floor-constant", x // m, p, m > 0, let(p, low(x) // m), (high(x) // m).equal(p)
-    ),
+    rewrite("floor-constant", x // m, p, m > 0, let(p, low(x) // m), (high(x) // m).equal(p)),
     rewrite("floor-floor", (x // b + c) // m, (x + b * c) // (b * m), b > 0, m > 0),
 )

@@ -17,10 +17,11 @@ SAID = {
     "hand_written.py": "multiplies as often as the one by hand",
     "training.py": "loss fell",
 }
+TRAINED = {"train_digits.py"}  # takes longer: tests/test_training.py runs it
 
 
 def test_every_example_is_listed() -> None:
-    assert {path.name for path in FOLDER.glob("*.py")} == set(SAID)
+    assert {path.name for path in FOLDER.glob("*.py")} == set(SAID) | TRAINED
 
 
 @pytest.mark.parametrize("name", SAID)

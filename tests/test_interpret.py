@@ -183,7 +183,21 @@ def test_counting_without_arrays_refuses_what_depends_on_data() -> None:
 def test_counting_without_arrays_needs_none_where_both_sides_cost_alike() -> None:
     x = ea.placeholder((9,), "x")
     y = ea.compute((9,), lambda i: ea.select(x[i] > 0.0, x[i], 0.0), "y")
-    assert count(lower([y])).total == Counts(9, comparisons=9, inner_conditions=9, memory=9)
+    expected = Counts(9, comparisons=9, inner_conditions=9, data_conditions=9, memory=9)
+    assert count(lower([y])).total == expected
+
+
+def test_conditions_on_data_are_told_from_those_on_axes() -> None:
+    def tested(cond: Expr) -> tuple[int, int]:
+        store = Store(OUT, (ROW, COLUMN), X[ROW, COLUMN])
+        body = over(ROW, over(COLUMN, If(cond, (store,))))
+        program = LoopProgram((X,), (OUT,), (), (), (Nest(OUT, (body,)),))
+        total = count(program, arrays=VALUES).total
+        return total.inner_conditions, total.data_conditions
+
+    assert tested(X[ROW, COLUMN] > 0.0) == (16, 16)
+    assert tested(COLUMN < ROW) == (16, 0)
+    assert tested(ea.all_of(X[ROW, COLUMN] > 0.0, COLUMN < ROW)) == (16, 0)
 
 
 def test_counting_large_loops_is_fast() -> None:

@@ -160,6 +160,6 @@ def test_simplified_gradient_agrees_on_opencl(program: Program):
 
 
 # Programs of `tests.fuzz` that once came out wrong.
-@pytest.mark.parametrize(("seed", "dtype"), [(10384, "float64"), (10931, "float32")])
+@pytest.mark.parametrize(("seed", "dtype"), [(10384, "float64"), (10931, "float32"), (12107, "float32")])
 def test_simplified_gradient_agrees_where_it_once_did_not(seed: int, dtype: str):
     check_simplified(from_seed(seed, dtype, symbolic=seed % 3 == 2), ["reference", "cpu"])

@@ -233,6 +233,14 @@ MALFORMED: dict[str, tuple[Row, str]] = {
         rewrite("multiples", (b * x + c * y) // m, 0),
         "it is open which multiples are which",
     ),
+    "a range of a difference": (
+        rewrite("range", (m * x + y) // m, x, m > 0, low(x - y) >= 0),
+        "low(x - y) is not known",
+    ),
+    "a common divisor in a quotient": (
+        rewrite("divisor", (c * x + y) // m, x, gcd(c, m) > 1),
+        "gcd(c, m) is not known here",
+    ),
     "an axis where any term may be": (
         rewrite("axis", (c * k + x) // m, 0),
         "index rows have no axes, and k is one",

@@ -156,7 +156,7 @@ def foreign(**content: object) -> bytes:
     return f"{MAGIC} {VERSION} {digest(body)}\n{body}".encode()
 
 
-SIZE, ONE = ["Size", "n"], ["Const", ["int", "1"], "index"]
+SIZE, ONE = ["Size", "n", ["int", "1"], ["int", "1"]], ["Const", ["int", "1"], "index"]
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ SIZE, ONE = ["Size", "n"], ["Const", ["int", "1"], "index"]
         foreign(nodes=[SIZE], roots=[-1]),
         foreign(nodes=[["Letter", "x", "term", "index"]], roots=[]),
         foreign(nodes=[["Size"]], roots=[]),
-        foreign(nodes=[["Size", 3]], roots=[]),
+        foreign(nodes=[["Size", 3, *SIZE[2:]]], roots=[]),
         foreign(nodes=[SIZE, ["Axis", "i", 1]], roots=[]),
         foreign(nodes=[SIZE, ["Axis", "i", True]], roots=[]),
         foreign(nodes=[["Const", ["float", "x"], "float64"]], roots=[]),
@@ -184,6 +184,11 @@ SIZE, ONE = ["Size", "n"], ["Const", ["int", "1"], "index"]
 def test_foreign_data_is_refused(data):
     with pytest.raises(StoreError):
         load(data)
+
+
+def test_foreign_data_that_makes_a_program_is_read():
+    stage = ["Stage", "y", [], 1, []]
+    assert load(foreign(nodes=[SIZE, ["Const", ["float", "1.5"], "float64"], stage], roots=[2]))
 
 
 def test_nesting_in_foreign_data_is_refused():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -185,7 +186,7 @@ def test_other_exception_crosses_as_a_traceback(own):
     ("executable", "reason"),
     [
         ("/no/such/python", "could not be started"),
-        ("/bin/false", "did not start: exit code 1"),
+        (str(shutil.which("false")), "did not start: exit code 1"),
         ("", "no Python"),
     ],
 )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from eqsatad.errors import ArgumentError
 from eqsatad.loops.nest import LoopProgram
-from eqsatad.terms.linear import linear
+from eqsatad.terms.linear import is_unit, linear
 from eqsatad.terms.nodes import Apply, Const, Expr, Select, Size
 from eqsatad.terms.ops import (
     ADD,
@@ -28,7 +28,7 @@ from eqsatad.terms.ops import (
     SUB,
     Op,
 )
-from eqsatad.terms.walk import fold
+from eqsatad.terms.walk import fold, postorder
 
 INTEGER_OPS: dict[Op, Callable[..., int]] = {
     ADD: lambda a, b: a + b,
@@ -99,15 +99,23 @@ def _solve(extent: Expr, found: int, sizes: Mapping[str, int]) -> tuple[str, int
     rest = found - form.const
     unknown: list[tuple[int, Expr]] = []
     for coef, atom in form.terms:
-        if isinstance(atom, Size) and atom.name in sizes:
-            rest -= coef * sizes[atom.name]
+        if all(size.name in sizes for size in _sizes(atom)):
+            rest -= coef * value(atom, sizes)
         else:
             unknown.append((coef, atom))
     match unknown:
         case [(coef, Size(name))]:
             # A remainder means that the array does not fit; comparing the shapes reports it.
             return name, rest // coef
+        case [(coef, Apply(_, (Size(name, _, multiple), _)) as atom)] if is_unit(atom):
+            # So many units as make a whole size tell it even where it breaks its promise.
+            whole, left = divmod(coef, multiple)
+            return name, rest // coef * multiple if left else rest // whole
     return None
+
+
+def _sizes(extent: Expr) -> list[Size]:
+    return [node for node in postorder(extent) if isinstance(node, Size)]
 
 
 def _check(program: LoopProgram, sizes: Mapping[str, int]) -> None:
@@ -116,6 +124,6 @@ def _check(program: LoopProgram, sizes: Mapping[str, int]) -> None:
             f"the shapes of the arrays do not tell {', '.join(missing)}; "
             f"pass {', '.join(f'{name}=...' for name in missing)}"
         )
-    for name, number in sorted(sizes.items()):
-        if number < 1:
-            raise ArgumentError(f"size {name} is {number}, but a symbolic size is at least 1")
+    for size in program.sizes:
+        if (objection := size.objection(sizes[size.name])) is not None:
+            raise ArgumentError(f"{objection}. Pass other arrays, or build without the promise.")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from time import perf_counter
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,16 @@ from eqsatad.loops.nest import LoopProgram
 from eqsatad.terms.nodes import Const, Tensor
 
 Array: TypeAlias = NDArray[np.generic]
-Launch: TypeAlias = Callable[[Sequence[Array], Sequence[Array], Sequence[int]], None]
+Call: TypeAlias = Callable[[], None]
+
+
+class Launch(Protocol):
+    """What a backend supplies: a run on contiguous arrays in the order of the program."""
+
+    def __call__(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], sizes: Sequence[int], /
+    ) -> None: ...
+
 
 # How a buffer of each dtype lies in memory. bfloat16 is its upper 16 bits.
 STORAGE: dict[str, np.dtype[np.generic]] = {

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
 
-from eqsatad.terms.linear import linear
+from eqsatad.terms.linear import is_unit, linear
 from eqsatad.terms.nodes import Axis, Const, Expr, Size
 from eqsatad.terms.ops import OPS
 
@@ -76,6 +76,9 @@ def extent(expr: Expr, sizes: Mapping[str, int]) -> int:
 
 def _atom(atom: Expr, sizes: Mapping[str, int]) -> int:
     """A size, or a compound of sizes: the product or the largest of its parts."""
+    if is_unit(atom):
+        size, multiple = atom.children
+        return max(1, extent(size, sizes) // extent(multiple, sizes))
     if not atom.children:
         return extent(atom, sizes)
     return prod(extent(child, sizes) for child in atom.children)

@@ -80,12 +80,13 @@ class Split:
         for stage in sorted(best.again, key=self.again.__getitem__, reverse=True):
             if self._bytes(stage) <= limit - self.bytes(best.kept):
                 found = self._at(byte, certain | {stage})
-                if self.bytes(found.kept) <= limit and self._cost(found) < self._cost(best):
+                if self.bytes(found.kept) <= limit and self.cost(found) < self.cost(best):
                     best, certain = found, certain | {stage}
         return best
 
-    def _cost(self, cut: Cut) -> float:
-        kept = sum(self._keeping(stage, 0.0) for stage in cut.kept)
+    def cost(self, cut: Cut) -> float:
+        """What keeping and working out again cost together."""
+        kept = sum(self.keeping(stage) for stage in cut.kept)
         return kept + sum(self.again[stage] for stage in cut.again)
 
     def bytes(self, kept: Iterable[Stage]) -> int:
@@ -104,7 +105,7 @@ class Split:
             available, again = network.number(("is", stage)), network.number(("again", stage))
             if stage in self.needed or stage in certain:
                 network.join(0, available, None)
-            keeping = 0.0 if stage in certain else self._keeping(stage, byte)
+            keeping = 0.0 if stage in certain else self.keeping(stage, byte)
             network.join(available, again, round(UNIT * keeping))
             network.join(again, 1, None if stage in certain else round(UNIT * self.again[stage]))
             for source in sources(stage):
@@ -118,7 +119,8 @@ class Split:
             tuple(s for s in recomputed if self._spread(s) < self._stored(s)),
         )
 
-    def _keeping(self, stage: Stage, byte: float) -> float:
+    def keeping(self, stage: Stage, byte: float = 0.0) -> float:
+        """The price of keeping ``stage``, where each byte costs ``byte`` more."""
         if stage is self.output:
             return 0.0
         model = self.points.model

@@ -16,6 +16,7 @@ from functools import lru_cache
 from math import inf
 
 from eqsatad.extract.cost import CostModel
+from eqsatad.extract.known import equations
 from eqsatad.rules import worker
 from eqsatad.rules.algebra import Growth, Limits
 from eqsatad.rules.catalog import themes
@@ -57,11 +58,16 @@ def _shipped() -> frozenset[int]:
 
 
 def search_apart(
-    stage: Stage, rules: Sequence[ValueRule], cost: CostModel, limits: Limits, report: Growth
+    stage: Stage,
+    rules: Sequence[ValueRule],
+    cost: CostModel,
+    limits: Limits,
+    report: Growth,
+    known: Sequence[Stage] = (),
 ) -> Found:
     """The cheapest stage found, and what ``stage`` cost as a choice; None if neither is known."""
     plain = replace(cost, calls=dict(cost.calls), sizes=dict(cost.sizes))
-    payload = pickle.dumps((dump([stage]), _packed(tuple(rules)), plain, limits))
+    payload = pickle.dumps((dump([stage, *known]), _packed(tuple(rules)), plain, limits))
     try:
         result = worker.call(f"{__name__}:answer", payload, limits.seconds + MARGIN)
     except worker.WorkerTimeoutError as error:
@@ -105,10 +111,9 @@ def answer(payload: bytes) -> Iterator[bytes]:
     from eqsatad.extract.optimise import chosen, search
 
     sent, packed, cost, limits = pickle.loads(payload)
-    (stage,) = load(sent)
-    assert isinstance(stage, Stage), "what is sent is a stage"
+    stage, *known = (tensor for tensor in load(sent) if isinstance(tensor, Stage))
     report = Growth()
-    encoded = encode(stage.body, stage.axes)
+    encoded = encode(stage.body, stage.axes, equations(stage.body, known))
     choices = []
     for choice in search(encoded, _rules(packed), cost, limits, report):
         choices.append(choice)

@@ -7,7 +7,7 @@ in the names of their axes are one stage: ``sum(j) H[m, j]`` and ``sum(j) H[n, j
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from eqsatad.extract.cost import extent
@@ -15,8 +15,10 @@ from eqsatad.extract.points import Points
 from eqsatad.extract.safe import tests_data, total
 from eqsatad.extract.sites import executed, parts, price, sites, values
 from eqsatad.rules.values import canonical
+from eqsatad.terms.linear import expression, linear
+from eqsatad.terms.linear import normal as linear_normal
 from eqsatad.terms.nodes import Apply, Axis, Cast, Const, Expr, Read, Reduce, Select, Stage, digest
-from eqsatad.terms.walk import fold, postorder, reads, substitute, with_children
+from eqsatad.terms.walk import fold, postorder, reads, substitute, transform, with_children
 
 Naming = Callable[[], str]
 
@@ -39,7 +41,7 @@ def normal(node: Expr) -> tuple[Part, tuple[Expr, ...]]:
     chosen = _indices(node)
     order = _reading_order(node, chosen)
     renamed = {part: Axis(f"@{n}", chosen[part]) for n, part in enumerate(order)}
-    body, _ = canonical(substitute(node, renamed))
+    body, _ = canonical(respelled(node, renamed))
     return Part(body, tuple(renamed[part] for part in order)), order
 
 
@@ -60,7 +62,7 @@ def _indices(node: Expr) -> dict[Expr, Expr]:
                 found.setdefault(index, size)
     while found:
         positions = {index: Axis(f"@{n}", found[index]) for n, index in enumerate(found)}
-        body = substitute(node, positions)
+        body = respelled(node, positions)
         clashing = [index for index in found if index.free & body.free]
         if not clashing and _consistent(node, found):
             break
@@ -68,6 +70,33 @@ def _indices(node: Expr) -> dict[Expr, Expr]:
             del found[index]
     through = frozenset[Axis]().union(*(index.free for index in found))
     return found | {axis: axis.extent for axis in node.free - through}
+
+
+def respelled(node: Expr, positions: Mapping[Expr, Axis]) -> Expr:
+    """``node`` over ``positions``, each the value of an index expression.
+
+    What mentions an axis of such an expression in another form is spelled through the position:
+    where ``y - k`` is ``p``, ``2*y - 2*k + 1`` is ``2*p + 1``.
+    """
+    body = substitute(node, positions)
+    for index, position in positions.items():
+        if index.children and index.free & body.free:
+            body = transform(substitute(body, _solved(index, position)), _tidy)
+    return body
+
+
+def _solved(index: Expr, position: Axis) -> dict[Axis, Expr]:
+    """An axis of ``index`` in terms of ``position`` and the others, where one stands alone."""
+    form = linear(index)
+    for coef, atom in form.terms:
+        rest = form.without(atom)
+        if isinstance(atom, Axis) and abs(coef) == 1 and atom not in rest.free:
+            return {atom: expression((linear(position) - rest).scaled(coef))}
+    return {}
+
+
+def _tidy(node: Expr) -> Expr:
+    return linear_normal(node) if isinstance(node, Apply) and node.dtype == "index" else node
 
 
 def _conditions(node: Expr) -> list[Expr]:
@@ -139,7 +168,7 @@ class Program:
             part, indices = found
             if part not in made:
                 axes = dict(zip(indices, map(self.own_axis, indices, part.axes), strict=True))
-                body, _ = canonical(substitute(rebuilt, axes))
+                body, _ = canonical(respelled(rebuilt, axes))
                 body = total(body, tested=self.tested)
                 made[part] = Stage(self.name(part), tuple(axes.values()), body)
             return Read(made[part], indices)

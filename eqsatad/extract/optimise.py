@@ -17,6 +17,7 @@ from eqsatad.extract.cost import CostModel
 from eqsatad.extract.dag import Choice, extract
 from eqsatad.extract.graph import Decoder, snapshot
 from eqsatad.extract.isolate import apart, search_apart
+from eqsatad.extract.known import equations
 from eqsatad.extract.materialise import materialise
 from eqsatad.extract.naming import readable
 from eqsatad.extract.points import Points
@@ -60,8 +61,12 @@ def optimise(
     cost: CostModel,
     limits: Limits | None = None,
     name_taken: Callable[[str], bool] = lambda name: False,
+    known: Sequence[Stage] = (),
 ) -> Optimised:
-    """``stage`` as the cheapest program that ``rules`` reach, and what it took."""
+    """``stage`` as the cheapest program that ``rules`` reach, and what it took.
+
+    ``known`` say what placeholders hold that are at hand besides what ``stage`` reads.
+    """
     report = Growth()
     term, names = canonical(stage.body)
     plain = Stage(stage.name, stage.axes, term, stage.scatters)
@@ -71,8 +76,8 @@ def optimise(
     ideal = inf
     if not is_value(term):
         report.stopped = "not a number"
-    elif worthwhile(term):
-        found, ideal = _in_groups(plain, rules, cost, limits or Limits(), report)
+    elif worthwhile(term) or any(equations(term, known)):
+        found, ideal = _in_groups(plain, rules, cost, limits or Limits(), report, known)
         best = materialise(found, points, naming) if found else []
     # What the input costs with every part shared is a bound that it rarely reaches.
     if not best or executed(best, points) > min(ideal, executed([plain], points)):
@@ -119,18 +124,19 @@ def _in_groups(
     cost: CostModel,
     limits: Limits,
     report: Growth,
+    known: Sequence[Stage],
 ) -> tuple[Stage | None, float]:
     """As `_through_graph`, a long sum as several groups of summands."""
     terms = _summands(stage.body)
     if len(terms) <= TOGETHER:
-        return _through_graph(stage, rules, cost, limits, report)
+        return _through_graph(stage, rules, cost, limits, report, known)
     groups = [terms[n : n + TOGETHER] for n in range(0, len(terms), TOGETHER)]
     bodies: list[Expr] = []
     ideal = 0.0
     for group in groups:
         own = Growth()
         part = Stage(stage.name, stage.axes, _added(group))
-        found, bound = _through_graph(part, rules, cost, limits, own)
+        found, bound = _through_graph(part, rules, cost, limits, own, known)
         bodies.append((found or part).body)
         ideal += bound
         report.include(own)
@@ -164,18 +170,19 @@ def _through_graph(
     cost: CostModel,
     limits: Limits,
     report: Growth,
+    known: Sequence[Stage],
 ) -> tuple[Stage | None, float]:
     """The stage over the cheapest choice, and what the input cost as a choice; None if neither."""
     if len(postorder(stage.body)) > LARGEST_INPUT or _depth(stage.body) > DEEPEST_INPUT:
         report.stopped = "input limit: too many operations for an e-graph"
         return None, inf
     try:
-        encoded = encode(stage.body, stage.axes)
+        encoded = encode(stage.body, stage.axes, equations(stage.body, known))
     except TooLargeError:
         report.stopped = "more axes or guards than a mask holds"
         return None, inf
     if apart(stage.body, rules, cost, limits):
-        return search_apart(stage, rules, cost, limits, report)
+        return search_apart(stage, rules, cost, limits, report, known)
     choices = list(search(encoded, rules, cost, limits, report))
     return chosen(stage, encoded, choices, report)
 

@@ -18,22 +18,21 @@ STAGE = "$"
 
 @dataclass(frozen=True)
 class Problem:
-    """``stage`` without names; ``tensors`` and ``axes`` say what its parts are for the asker."""
+    """``stage`` without names; ``tensors`` and ``axes`` say what its parts are for the asker.
+
+    Each of ``known`` says what the placeholder of its name holds.
+    """
 
     stage: Stage
+    known: tuple[Stage, ...]
     tensors: Mapping[Tensor, Tensor]
     axes: Mapping[str, str]
 
     @staticmethod
-    def of(stage: Stage) -> Problem:
-        """``stage`` as a problem."""
-        axes: dict[Axis, Axis] = {}
+    def of(stage: Stage, known: Mapping[Tensor, Stage] | None = None) -> Problem:
+        """``stage`` as a problem; ``known`` says what tensors hold that it may read."""
+        axis = _Numbered()
         tensors: dict[Tensor, Tensor] = {}
-
-        def axis(own: Axis) -> Axis:
-            if own not in axes:
-                axes[own] = Axis(f"a{len(axes):02}", own.extent)
-            return axes[own]
 
         def tensor(own: Tensor) -> Tensor:
             if own not in tensors:
@@ -41,10 +40,15 @@ class Problem:
             return tensors[own]
 
         unnamed = respelled(stage, STAGE, axis, tensor)
+        definitions = tuple(
+            respelled(definition, tensor(held).name, _Numbered(), tensor)
+            for held, definition in (known or {}).items()
+        )
         return Problem(
             unnamed,
+            definitions,
             {numbered: own for own, numbered in tensors.items()},
-            {numbered.name: own.name for own, numbered in axes.items()},
+            {numbered.name: own.name for own, numbered in axis.known.items()},
         )
 
     def answer(self, solution: Iterable[Stage], naming: Callable[[str], str]) -> list[Stage]:
@@ -57,6 +61,18 @@ class Problem:
             known[part] = stage
             stages.append(stage)
         return stages
+
+
+class _Numbered:
+    """The axes of one stage, numbered in the order of first use."""
+
+    def __init__(self) -> None:
+        self.known: dict[Axis, Axis] = {}
+
+    def __call__(self, own: Axis) -> Axis:
+        if own not in self.known:
+            self.known[own] = Axis(f"a{len(self.known):02}", own.extent)
+        return self.known[own]
 
 
 class _SourceNames:

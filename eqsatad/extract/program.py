@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from eqsatad.extract.cost import CostModel
+from eqsatad.extract.fuse import fused
+from eqsatad.extract.known import is_definition, near
 from eqsatad.extract.optimise import optimise
 from eqsatad.extract.problem import STAGE, Problem
 from eqsatad.extract.recall import Answer, Recall
@@ -23,6 +25,7 @@ from eqsatad.rules.engine import Engine, inline, is_copy, retarget
 from eqsatad.rules.value_rule import ValueRule
 from eqsatad.terms.nodes import Axis, Expr, Read, Reduce, Stage, Tensor
 from eqsatad.terms.origin import built_at
+from eqsatad.terms.scopes import Scopes
 from eqsatad.terms.walk import postorder, program, reads, sources
 
 
@@ -59,7 +62,9 @@ class Simplification:
         self._recall = Recall.of(catalog, cost, limits)
         self._reports: list[Growth] = []
         self._names: set[str] = set()
-        # Element-wise stages with one reader, which has not been met yet.
+        # What tensors hold that are stored, whoever reads them.
+        self._definitions: dict[Tensor, Stage] = {}
+        # Stages that may be joined with their only reader, which has not been met yet.
         self._waiting: set[Stage] = set()
 
     def of(self, outputs: Sequence[Tensor]) -> Simplified:
@@ -89,32 +94,34 @@ class Simplification:
             if isinstance(tensor, Stage):
                 below = [replaced[source] for source in sources(tensor) if source not in wanted]
                 stage = inline(retarget(tensor, replaced), filter(is_copy, below))
-                stage = self._joined(self._restricted(stage))
-                waits = tensor not in wanted and readers[tensor] == 1 and _element_wise(stage)
-                replaced[tensor] = stage if waits else self._optimised(stage)
+                stage = self._restricted(stage)
+                waits = tensor not in wanted and readers[tensor] == 1 and _joins(stage)
+                replaced[tensor] = stage if waits else self._optimised(self._joined(stage))
                 if waits:
                     self._waiting.add(stage)
-        results = absorbed([replaced[tensor] for tensor in outputs])
+        results = fused(absorbed([replaced[tensor] for tensor in outputs]), self._cost)
         return Answer(tuple(results), _together(self._reports))
 
     def _joined(self, stage: Stage) -> Stage:
-        """``stage`` with what waited for it: joined where it is read point by point."""
-        for source in sources(stage):
-            if source in self._waiting:
+        """``stage`` with what waited for it: joined where it is read at one place."""
+        while waiting := [source for source in sources(stage) if source in self._waiting]:
+            for source in waiting:
                 assert isinstance(source, Stage)
                 self._waiting.discard(source)
-                if _point_by_point(stage, source):
-                    stage = inline(stage, [source])
+                if _fits(stage, source):
+                    joined = inline(stage, [source])
+                    body = Scopes(joined.axes).named(joined.body)
+                    stage = Stage(joined.name, joined.axes, body, joined.scatters)
                 else:
-                    stage = retarget(stage, {source: self._optimised(source)})
+                    stage = retarget(stage, {source: self._optimised(self._joined(source))})
         return stage
 
     def _restricted(self, stage: Stage) -> Stage:
         """``stage`` on its smallest domains."""
 
-        def work(problem: Stage) -> Answer:
+        def work(problem: Problem) -> Answer:
             before = self._engine.tally.snapshot()
-            found = self._engine.restrict(problem)
+            found = self._engine.restrict(problem.stage)
             tally = self._engine.tally.since(before)
             stopped = "; ".join(sorted(set(tally.stops))) or SATURATED
             matches = Counter(tally.matches)
@@ -125,16 +132,28 @@ class Simplification:
     def _optimised(self, stage: Stage) -> Stage:
         """``stage`` as the last of the stages that compute it most cheaply."""
 
-        def work(problem: Stage) -> Answer:
-            found = optimise(problem, self._values, self._cost, self._limits)
+        def work(problem: Problem) -> Answer:
+            found = optimise(
+                problem.stage, self._values, self._cost, self._limits, known=problem.known
+            )
             return Answer(found.stages, found.report)
 
-        return self._solved("values", stage, work)
+        result = self._solved("values", stage, work, near(stage, self._definitions))
+        if is_definition(stage):
+            self._definitions[result] = stage
+        return result
 
-    def _solved(self, kind: str, stage: Stage, work: Callable[[Stage], Answer]) -> Stage:
+    def _solved(
+        self,
+        kind: str,
+        stage: Stage,
+        work: Callable[[Problem], Answer],
+        known: Mapping[Tensor, Stage] | None = None,
+    ) -> Stage:
         """The last stage of the answer to ``stage``, spelled as ``stage`` is."""
-        problem = Problem.of(stage)
-        answer = self._recall.solve(kind, [problem.stage], lambda: work(problem.stage))
+        problem = Problem.of(stage, known)
+        question = [problem.stage, *problem.known]
+        answer = self._recall.solve(kind, question, lambda: work(problem))
         self._reports.append(answer.report)
         parts = [part for part in answer.tensors if isinstance(part, Stage)]
         with built_at(stage.built):
@@ -152,6 +171,8 @@ class Simplification:
 
 
 SATURATED = "saturated"
+SMALL = 40
+"""Nodes of a reduction that may be joined with what reads it."""
 
 
 def _together(reports: Iterable[Growth]) -> Growth:
@@ -177,21 +198,34 @@ def _readers(order: Iterable[Tensor]) -> dict[Tensor, int]:
     return count
 
 
-def _element_wise(stage: Stage) -> bool:
-    return not stage.scatters and not any(isinstance(n, Reduce) for n in postorder(stage.body))
+def _joins(stage: Stage) -> bool:
+    """Whether ``stage`` may become a part of another: element-wise, or a small reduction."""
+    if stage.scatters:
+        return False
+    nodes = postorder(stage.body)
+    return len(nodes) <= SMALL or not any(isinstance(node, Reduce) for node in nodes)
 
 
-def _point_by_point(stage: Stage, source: Stage) -> bool:
-    """Whether ``stage`` reads each element of ``source`` once, for one element of its own."""
+def _fits(stage: Stage, source: Stage) -> bool:
+    """Whether to join ``source`` with ``stage``, which reads it at one place outside of sums.
+
+    An element-wise source is joined point by point. One that is repeated along an axis is joined
+    for what the rules may then bring into its sum, or take out; if they do not, it is stored.
+    """
     sites = [read for read in reads(*stage.roots) if read.tensor is source]
     if len(sites) != 1 or stage.scatters:
         return False
     (site,) = sites
-    axes: list[Expr] = [*stage.axes]
     outside = not any(
         isinstance(node, Reduce) and site in postorder(node) for node in postorder(stage.body)
     )
-    return outside and len(site.indices) == len(axes) and set(site.indices) == set(axes)
+    axes: set[Expr] = {*stage.axes}
+    apart = len(set(site.indices)) == len(site.indices)
+    if not (outside and apart and axes.issuperset(site.indices)):
+        return False
+    if len(site.indices) < len(axes):
+        return sum(node.children.count(site) for node in postorder(stage.body)) == 1
+    return not any(isinstance(node, Reduce) for node in postorder(source.body))
 
 
 def absorbed(outputs: Sequence[Tensor]) -> list[Tensor]:

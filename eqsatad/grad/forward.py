@@ -87,8 +87,8 @@ def _along(
     for tensor in inputs:
         if tensor.dtype not in FLOATS:
             raise DtypeError(
-                f"expected inputs of floats, found {tensor.name} of {tensor.dtype}, which cannot "
-                "move. Leave it out."
+                f"expected inputs of floats, found {tensor.name}{tensor.where_built} of "
+                f"{tensor.dtype}, which cannot move. Leave it out."
             )
     if tangents is None:
         return {t: Placeholder(names.fresh(f"{t.name}_dot"), t.shape, t.dtype) for t in inputs}
@@ -112,13 +112,13 @@ def _fits(tensor: Tensor, tangent: Tensor, prefix: tuple[Expr, ...]) -> None:
     if not same_shape(tangent.shape, (*prefix, *tensor.shape)):
         raise ShapeError(
             f"expected a tangent of shape {spelled((*prefix, *tensor.shape))} for {tensor.name}, "
-            f"found {tangent.name} of shape {spelled(tangent.shape)}. Give it the shape of the "
-            "input, with the same dimensions in front for all inputs."
+            f"found {tangent.name}{tangent.where_built} of shape {spelled(tangent.shape)}. Give it "
+            "the shape of the input, with the same dimensions in front for all inputs."
         )
     if tangent.dtype != tensor.dtype:
         raise DtypeError(
             f"expected a tangent of {tensor.dtype}, as {tensor.name} has it; found "
-            f"{tangent.name} of {tangent.dtype}. Cast it."
+            f"{tangent.name}{tangent.where_built} of {tangent.dtype}. Cast it."
         )
 
 
@@ -137,12 +137,17 @@ class Sweep:
     options: Options
     prefix: tuple[Axis, ...]
     tangents: dict[Tensor, Tensor] = field(default_factory=dict)
+    # Integers that depend on an input move too, in steps: they have no tangent.
+    moving: set[Tensor] = field(default_factory=set)
 
     def run(self, order: Iterable[Tensor], along: dict[Tensor, Tensor]) -> None:
-        """Gives a tangent to every tensor in ``order`` that moves with an input."""
+        """Gives a tangent to every tensor of floats in ``order`` that moves with an input."""
         for tensor in order:
             given = along.get(tensor)
-            if isinstance(tensor, Stage) and depends(tensor, self.tangents.__contains__):
+            moves = isinstance(tensor, Stage) and depends(tensor, self.moving.__contains__)
+            if moves or given is not None:
+                self.moving.add(tensor)
+            if moves and isinstance(tensor, Stage) and tensor.dtype in FLOATS:
                 self.tangents[tensor] = self._tangent(tensor, given)
             elif given is not None:
                 self.tangents[tensor] = given
@@ -151,8 +156,8 @@ class Sweep:
         """The tangent of an output, all zeros where nothing moves it."""
         if output.dtype not in FLOATS:
             raise DtypeError(
-                f"expected outputs of floats, found {output.name} of {output.dtype}, which has "
-                "no tangent. Leave it out."
+                f"expected outputs of floats, found {output.name}{output.where_built} of "
+                f"{output.dtype}, which has no tangent. Leave it out."
             )
         if output in self.tangents:
             return self.tangents[output]
@@ -163,7 +168,7 @@ class Sweep:
         return self.names.fresh(f"{tensor.name}_dot")
 
     def _tangent(self, stage: Stage, given: Tensor | None) -> Stage:
-        walk = Walk(stage, self.tangents.__contains__, self.names, self.options)
+        walk = Walk(stage, self.moving.__contains__, self.names, self.options)
         walk.outer = self.prefix
         pushed = Push(walk, self.tangents)
         whole = Context(stage.axes)
@@ -214,9 +219,12 @@ class Push:
                 self.done[place] = self._combined(*place, parts)
         return self.done[root, context]
 
+    def _moves(self, node: Expr) -> bool:
+        return node in self.walk.wanted and node.dtype in FLOATS
+
     def _below(self, node: Expr, context: Context) -> list[Place]:
         """The values whose tangents that of ``node`` is made of, and where they are."""
-        if node not in self.walk.wanted:
+        if not self._moves(node):
             return []
         match node:
             case Apply(_, args):
@@ -242,7 +250,7 @@ class Push:
 
     def _combined(self, node: Expr, context: Context, parts: Sequence[Expr | None]) -> Expr | None:
         match node:
-            case _ if node not in self.walk.wanted:
+            case _ if not self._moves(node):
                 return None
             case Read(tensor, indices):
                 return Read(self.tangents[tensor], (*self.walk.outer, *indices))

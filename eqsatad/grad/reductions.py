@@ -104,8 +104,14 @@ def _all_best(inner: Inner, adjoint: Expr) -> None:
 
 
 def _product(inner: Inner, adjoint: Expr) -> None:
-    before, after = _others(inner, const(1.0, inner.node.dtype))
-    inner.add(adjoint * before * after)
+    one = const(1.0, inner.node.dtype)
+    # Where each value has its own adjoint, the product of what is before starts from it.
+    if adjoint.free <= inner.node.free:
+        before, after = _others(inner, one, adjoint)
+        inner.add(before * after)
+    else:
+        before, after = _others(inner, one)
+        inner.add(adjoint * before * after)
 
 
 def combined(inner: Inner, adjoint: Expr) -> None:
@@ -122,20 +128,24 @@ def combined(inner: Inner, adjoint: Expr) -> None:
     inner.add(adjoint * slope)
 
 
-def _others(inner: Inner, identity: Expr) -> tuple[Expr, Expr]:
-    """The reduction of all points before, and of all points after, each point."""
+def _others(inner: Inner, identity: Expr, seed: Expr | None = None) -> tuple[Expr, Expr]:
+    """The reduction of all points before, and of all points after, each point.
+
+    The former is a multiple of ``seed`` if one is given.
+    """
     element = inner.element
     axes = inner.node.axes
     copies = {axis: hidden(stem(axis), axis.extent, "other") for axis in axes}
     here, there = position(axes), position(tuple(copies.values()))
     cond, value = (replace_free(part, copies) for part in (inner.node.cond, element))
 
-    def reduced(purpose: str, order: Expr) -> Expr:
+    def reduced(purpose: str, order: Expr, seed: Expr | None = None) -> Expr:
         conds = conjunction((*conjuncts(cond), order))
         part = Reduce(inner.node.combiner, tuple(copies.values()), conds, value)
-        return inner.walk.held(purpose, part, inner.inside, identity)
+        whole = part if seed is None else seed * part
+        return inner.walk.held(purpose, whole, inner.inside, identity)
 
-    return reduced("before", there < here), reduced("after", there > here)
+    return reduced("before", there < here, seed), reduced("after", there > here)
 
 
 REDUCTIONS: dict[Combiner, Callable[[Inner, Expr], None]] = {

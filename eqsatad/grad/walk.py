@@ -29,6 +29,7 @@ from eqsatad.grad.scope import (
     works,
 )
 from eqsatad.terms import ops
+from eqsatad.terms.coerce import const
 from eqsatad.terms.nodes import (
     FALSE,
     FLOATS,
@@ -191,10 +192,18 @@ class Walk:
         body = summed(outer, inside, adjoint)
         if not self._pays(adjoint, body.free - frozenset(self.outer), node):
             return unchanged
+        spared = [guard for guard in kept if guard not in inside and self._spares(guard, body)]
+        if spared:
+            body = Select(conjunction(spared), body, const(0.0, body.dtype))
         axes = self._ordered(body.free, context)
         stage = finished(self._name("adj"), axes, body)
         scope = tuple(axis for axis in context.scope if axis not in outer)
         return Context(scope, tuple(kept)), Read(stage, axes)
+
+    def _spares(self, guard: Expr, body: Expr) -> bool:
+        """Whether ``body`` need not be worked out where ``guard``, a matter of indices, fails."""
+        known = body.free - frozenset(self.outer)
+        return guard.free <= known and not any(isinstance(n, Read) for n in postorder(guard))
 
     def _pays(self, adjoint: Expr, axes: frozenset[Axis], node: Expr) -> bool:
         """Whether no sum made below ``node`` could leave the work of ``adjoint`` outside."""

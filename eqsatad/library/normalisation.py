@@ -22,7 +22,7 @@ def relu(x: Tensor, name: str = "relu") -> Stage:
 
 def softmax(x: Tensor, name: str = "softmax") -> Stage:
     """``exp(x) / sum(exp(x))`` along the last axis, safe for large ``x``."""
-    exps = _exps(x, name)
+    exps = _exps(x, _shift(x, f"{name}_shift"), f"{name}_exp")
     total = _row_sum(exps, f"{name}_sum")
     # A factor per row rather than a divisor: its gradient does not need the result again.
     share = ea.compute(total.shape, lambda *i: 1.0 / total[i], name=f"{name}_share")
@@ -37,14 +37,9 @@ def log_softmax(x: Tensor, name: str = "log_softmax") -> Stage:
 
 def logsumexp(x: Tensor, name: str = "logsumexp") -> Stage:
     """``log(sum(exp(x)))`` along the last axis, safe for large ``x``."""
-    *rows, columns = extents(x)
     shift = _shift(x, f"{name}_shift")
-    k = ea.reduce_axis((0, columns), name="k")
-    return ea.compute(
-        rows,
-        lambda *i: ea.log(ea.sum(ea.exp(x[*i, k] - shift[i]), axis=k)) + shift[i],
-        name=name,
-    )
+    total = _row_sum(_exps(x, shift, f"{name}_exp"), f"{name}_total")
+    return ea.compute(total.shape, lambda *i: ea.log(total[i]) + shift[i], name=name)
 
 
 def cross_entropy(x: Tensor, labels: Tensor, name: str = "cross_entropy") -> Stage:
@@ -71,11 +66,8 @@ def layer_norm(
         lambda *i: ea.rsqrt(ea.sum(centred[*i, k] * centred[*i, k], axis=k) * share + epsilon),
         name=f"{name}_scale",
     )
-    return ea.compute(
-        extents(x),
-        lambda *i: centred[i] * scale[i[:-1]] * gamma[i[-1]] + beta[i[-1]],
-        name=name,
-    )
+    normal = ea.compute(extents(x), lambda *i: centred[i] * scale[i[:-1]], name=f"{name}_normal")
+    return ea.compute(extents(x), lambda *i: normal[i] * gamma[i[-1]] + beta[i[-1]], name=name)
 
 
 def rms_norm(
@@ -179,13 +171,8 @@ def _shift(x: Tensor, name: str) -> Stage:
     return ea.compute(rows, lambda *i: ea.ceil(ea.max(x[*i, k], axis=k)), name=name)
 
 
-def _exps(x: Tensor, name: str) -> Stage:
-    shift = _shift(x, f"{name}_shift")
-
-    def body(*i: Axis) -> Expr:
-        return ea.exp(x[i] - shift[i[:-1]])
-
-    return ea.compute(extents(x), body, name=f"{name}_exp")
+def _exps(x: Tensor, shift: Tensor, name: str) -> Stage:
+    return ea.compute(extents(x), lambda *i: ea.exp(x[i] - shift[i[:-1]]), name=name)
 
 
 def _row_sum(x: Tensor, name: str) -> Stage:

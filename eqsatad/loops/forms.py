@@ -32,6 +32,20 @@ def span(form: Linear) -> tuple[int | None, int | None]:
     return low, high
 
 
+def within(form: Linear, given: Sequence[Guard]) -> tuple[int | None, int | None]:
+    """The range of ``form`` where the guards over the same terms in ``given`` hold."""
+    low, high = span(form)
+    opposite = form.scaled(-1)
+    for fact in given:
+        if fact.form.terms == form.terms and not fact.equality:
+            least = form.const - fact.form.const
+            low = least if low is None else max(low, least)
+        if fact.form.terms == opposite.terms and not fact.equality:
+            most = form.const + fact.form.const
+            high = most if high is None else min(high, most)
+    return low, high
+
+
 def divide(form: Linear, divisor: int) -> Linear:
     """``form // divisor`` with everything taken out of the quotient that is known to leave it."""
     shared = gcd(divisor, *(coef for coef, _ in form.terms))
@@ -55,11 +69,15 @@ def literal_quotient(node: Expr) -> tuple[Linear, int] | None:
     return None
 
 
-def settled_index(node: Expr) -> Expr:
-    """One operation on indices, with the choice made where ranges leave only one."""
+def settled_index(node: Expr, given: Sequence[Guard] = ()) -> Expr:
+    """One operation on indices, with the choice made where ranges and ``given`` leave only one."""
     if (found := literal_quotient(node)) is not None:
         form, divisor = found
         floor = divide(form, divisor)
+        if floor.terms:
+            low, high = within(form, given)
+            if low is not None and high is not None and low // divisor == high // divisor:
+                floor = Linear(low // divisor, ())
         return expression(floor if node.op is FLOORDIV else form - floor.scaled(divisor))  # type: ignore[attr-defined]
     match node:
         case Apply(op, (a, b)) if op in (MIN, MAX):

@@ -37,7 +37,8 @@ class Counts:
     ``+`` and ``-`` on floats with those of reductions, ``comparisons`` those of values, minima and
     maxima included. ``index_divisions`` are integer ``//`` and ``%`` in innermost bodies and
     ``bound_divisions`` those elsewhere; ``inner_conditions`` are tests and selects in innermost
-    bodies. ``memory`` is the number of elements stored.
+    bodies, and ``data_conditions`` those of them that depend on data. ``memory`` is the number of
+    elements stored.
     """
 
     iterations: int = 0
@@ -47,6 +48,7 @@ class Counts:
     index_divisions: int = 0
     inner_conditions: int = 0
     bound_divisions: int = 0
+    data_conditions: int = 0
     memory: int = 0
 
     def __add__(self, other: Counts) -> Counts:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from eqsatad.errors import ShapeError
 from eqsatad.loops.emit import Emitter, emit
 from eqsatad.loops.nest import Block, LoopProgram, Nest, Statement
 from eqsatad.loops.pieces import Piece, Simplify, pieces, simplified
@@ -100,7 +101,14 @@ def sizes(tensors: Sequence[Tensor]) -> tuple[Size, ...]:
         axes.extend(node.axes if isinstance(node, Reduce) else node.free)
     extents = [axis.extent for axis in axes]
     found = {node for node in postorder(*roots, *extents) if isinstance(node, Size)}
-    return tuple(sorted(found, key=lambda size: size.name))
+    by_name: dict[str, Size] = {}
+    for size in sorted(found, key=lambda size: size.key):
+        if by_name.setdefault(size.name, size) is not size:
+            raise ShapeError(
+                f"two sizes are called {size.name} and promise different things. Build the size "
+                "once and use it everywhere, or give one of them another name."
+            )
+    return tuple(by_name[name] for name in sorted(by_name))
 
 
 __all__ = ["Order", "Piece", "Simplify", "emit", "lower", "nest", "pieces"]

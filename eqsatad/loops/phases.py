@@ -22,6 +22,7 @@ from eqsatad.loops.forms import (
     guard,
     length,
     literal_quotient,
+    span,
 )
 from eqsatad.loops.settle import known, tidied
 from eqsatad.terms.linear import Linear, expression, linear
@@ -31,6 +32,8 @@ from eqsatad.terms.walk import fresh, postorder
 
 # More residues than this are a loop; fewer are parts of their own.
 RESIDUES = 16
+# The most steps of a quotient that a domain is cut at.
+STEPS = 3
 # What a size is taken for when parts are compared.
 LARGE = 1 << 10
 
@@ -97,7 +100,30 @@ def _cut(domain: Domain, given: Sequence[Guard], room: int) -> list[Domain] | No
             found = way(domain, axis, room)
             if found and len(found) <= room:
                 return found
+    for what in _steps(domain):
+        sides = _cut_by(domain, what, given)
+        if 1 < len(sides) <= room:
+            return sides
     return None
+
+
+def _steps(domain: Domain) -> Iterator[Guard]:
+    """Where a quotient over several axes steps from one value to the next, if it takes few."""
+    own = frozenset(domain.axes)
+    for node in postorder(*domain.conds, *domain.exprs):
+        if (found := literal_quotient(node)) is None or not found[0].affine:
+            continue
+        form, divisor = found
+        low, high = span(form)
+        if (
+            low is None
+            or high is None
+            or not form.free & own
+            or not form.free <= own | domain.scope
+        ):
+            continue
+        if 0 < high // divisor - low // divisor <= STEPS:
+            yield Guard(form - Linear(divisor * (low // divisor + 1), ()))
 
 
 def _ordered_cut(domain: Domain, room: int) -> list[Domain] | None:

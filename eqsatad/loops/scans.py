@@ -1,13 +1,14 @@
 """Running values: a triangular reduction that grows by one point from one output to the next.
 
 ``sum over k where k <= i + c of x[k]``, whose body does not see ``i``, is computed with ``i``
-innermost and ascending, adding one point per step; ``k >= i + c`` likewise, descending.
+innermost and ascending, adding one point per step; ``k >= i + c`` likewise, descending. A product
+that is multiplied by what does not see ``i`` starts from that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from eqsatad.loops.combine import ARGS, combined, identity
 from eqsatad.loops.domains import Domain
@@ -18,8 +19,9 @@ from eqsatad.loops.phases import parts
 from eqsatad.loops.pieces import OUTPUT_PARTS, refined
 from eqsatad.loops.settle import known, settled
 from eqsatad.terms.linear import Linear, expression, linear
-from eqsatad.terms.nodes import Axis, Expr, Reduce, Select, Stage, Var
-from eqsatad.terms.walk import conjunction, conjuncts, fresh, substitute
+from eqsatad.terms.nodes import PROD, Apply, Axis, Expr, Reduce, Select, Stage, Var
+from eqsatad.terms.ops import MUL
+from eqsatad.terms.walk import conjunction, conjuncts, fresh, postorder, substitute
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,12 @@ class Running:
     bound: Axis
     shift: int
     ascending: bool
+    seed: Expr | None = None
+
+    @property
+    def whole(self) -> Expr:
+        """The value that runs: the reduction, times its seed if it has one."""
+        return self.node if self.seed is None else Apply(MUL, (self.seed, self.node))
 
     @property
     def start(self) -> Expr:
@@ -63,7 +71,11 @@ class Running:
             included = Guard(point - linear(self.axis.extent))
         conds = [cond for cond in conjuncts(self.node.cond) if self.axis not in cond.free]
         node = self.node
-        return Reduce(node.combiner, node.axes, conjunction((included.expr, *conds)), node.body)
+        first = Reduce(node.combiner, node.axes, conjunction((included.expr, *conds)), node.body)
+        if self.seed is None:
+            return first
+        none = settled(first) is self.start
+        return self.seed if none else Apply(MUL, (self.seed, first))
 
 
 def running(stage: Stage) -> list[Running]:
@@ -77,8 +89,19 @@ def running_in(value: Expr, axes: Sequence[Axis]) -> list[Running]:
     for node in _unconditional(value):
         one = _running(node, axes)
         if one and (not found or (one.axis, one.ascending) == (found[0].axis, found[0].ascending)):
-            found.append(one)
+            found.append(replace(one, seed=_seed(one, value)))
     return found
+
+
+def _seed(one: Running, value: Expr) -> Expr | None:
+    """What the product ``one`` is only ever multiplied by, if it is the same along the axis."""
+    users = [node for node in postorder(value) if one.node in node.children]
+    match users:
+        case [Apply(op, (seed, node))] if op is MUL and node is one.node:
+            plain = not any(isinstance(part, Reduce) for part in postorder(seed))
+            if one.node.combiner is PROD and plain and one.axis not in seed.free:
+                return seed
+    return None
 
 
 def _unconditional(value: Expr) -> list[Reduce]:
@@ -147,18 +170,18 @@ class Line:
         found = running_in(value, (self.axis,))
         scope = self.part.scope | frozenset(self.part.axes)
         facts = known(self.part.conds)
-        totals = {one.node: self.emitter.local("running", one.node.dtype) for one in found}
+        totals = {one.whole: self.emitter.local("running", one.node.dtype) for one in found}
         statements: list[Statement] = []
         for one in found:
             first = refined(settled(one.before(), facts), scope, facts)
-            statements.extend(self.emitter.assigned(totals[one.node], first))
+            statements.extend(self.emitter.assigned(totals[one.whole], first))
         place, step = self._walk(found)
         exprs = (value, *indices, *(one.at(self.axis) for one in found))
         exprs = tuple(substitute(substitute(expr, totals), {self.axis: place}) for expr in exprs)
         line = Domain((step,), (), exprs, scope)
         for segment in parts(line, facts, OUTPUT_PARTS, ordered=True):
             exprs = tuple(refined(e, scope | frozenset(segment.axes), facts) for e in segment.exprs)
-            leaf = self._leaf(found, [totals[one.node] for one in found])
+            leaf = self._leaf(found, [totals[one.whole] for one in found])
             statements.extend(self.emitter.block(segment.axes, segment.conds, exprs, leaf))
         return tuple(statements)
 

@@ -45,7 +45,7 @@ from eqsatad.terms.nodes import (
     Var,
 )
 from eqsatad.terms.ops import Op
-from eqsatad.terms.walk import postorder
+from eqsatad.terms.walk import conjuncts, postorder
 
 COUNTED = (
     "iterations",
@@ -55,6 +55,7 @@ COUNTED = (
     "index_divisions",
     "inner_conditions",
     "bound_divisions",
+    "data_conditions",
 )
 # Elements stored, kept with the other costs of a statement until its body is finished.
 STORED = "stored"
@@ -243,6 +244,7 @@ class Script:
     def _if(self, statement: If, inner: bool, stored: str | None) -> Tally:
         text, tally = self._value(statement.cond, inner)
         tally["inner_conditions"] += inner
+        tally["data_conditions"] += inner and on_data(statement.cond)
         before = self.counters
         then, then_cost = self._side(statement.then, inner, stored)
         other, other_cost = self._side(statement.other, inner, stored)
@@ -328,6 +330,7 @@ class Writer:
                 return CASTS[dtype].format(text), depth + 1
             case Select(cond, then, other):
                 self.tally["inner_conditions"] += self.inner
+                self.tally["data_conditions"] += self.inner and on_data(cond)
                 return self._lazy(self.known[cond][0], cond, then, other), DEPTH
             case Apply(op, (left, right)) if op is ops.AND:
                 return self._lazy(self.known[left][0], None, right, node.args[0]), DEPTH
@@ -384,6 +387,18 @@ class Writer:
             blocks.append(script.added([*lines, *last], cost, None))
         script.branches(test, *blocks)
         return local
+
+
+def on_data(cond: Expr) -> bool:
+    """Whether every part of ``cond`` depends on data, so that no bound of a loop can stand for it.
+
+    A local of another dtype than an index holds data.
+    """
+    return all(any(map(_is_data, postorder(part))) for part in conjuncts(cond))
+
+
+def _is_data(node: Expr) -> bool:
+    return isinstance(node, Read) or (isinstance(node, Var) and node.dtype not in ("index", "bool"))
 
 
 def _strict_postorder(root: Expr, known: Mapping[Expr, Any]) -> Iterator[Expr]:

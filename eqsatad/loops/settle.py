@@ -70,7 +70,7 @@ def normal_index(expr: Expr) -> Expr:
 def _step(given: Sequence[Guard], node: Expr) -> Expr:
     match node:
         case Apply() if node.dtype == "index":
-            return settled_index(node)
+            return settled_index(node, given)
         case Apply(op, _) if op in LOGIC:
             return LOGIC[op](node)
         case Apply(op, (a, b)) if op in (ADD, SUB) and (_is_zero(a) or _is_zero(b)):

@@ -31,23 +31,12 @@ Addend = tuple[Expr, Expr]
 """A coefficient and what it multiplies."""
 
 
-@dataclass(frozen=True)
-class _Row:
-    """What one row says about one end."""
-
-    shape: Shape
-    when: tuple[Condition, ...]
-    value: Expr
-
-
 class Bounds:
     """The interval analysis of one catalog."""
 
     def __init__(self, rows: Sequence[IntervalRow]) -> None:
-        self._rows = {
-            LOW: [_Row(shape(row.pattern), row.when, row.low) for row in rows],
-            HIGH: [_Row(shape(row.pattern), row.when, row.high) for row in rows],
-        }
+        self._rows = [(row, shape(row.pattern)) for row in rows]
+        self._matches: dict[Linear, list[tuple[IntervalRow, Match]]] = {}
         self._known: dict[tuple[str, Linear], int | None] = {}
         self._asked: set[tuple[str, Linear]] = set()
         self._cut: set[tuple[str, Linear]] = set()
@@ -81,13 +70,25 @@ class Bounds:
 
     def _narrowed(self, side: str, form: Linear) -> int | None:
         best = self._opaque(side, form)
-        for row in self._rows[side]:
-            for match in leading_matches(row.shape, form):
-                if all(self._holds(condition, match) for condition in row.when):
-                    value = self._value(row.value, match)
-                    if value is not None:
-                        best = value if best is None else TIGHTER[side](best, value)
+        for row, match in self._matching(form):
+            value = self._value(row.low if side == LOW else row.high, match)
+            if value is not None:
+                best = value if best is None else TIGHTER[side](best, value)
         return best
+
+    def _matching(self, form: Linear) -> list[tuple[IntervalRow, Match]]:
+        """The rows that speak of ``form``, with what their letters stand for."""
+        if (known := self._matches.get(form)) is not None:
+            return known
+        found = [
+            (row, match)
+            for row, pattern in self._rows
+            for match in leading_matches(pattern, form)
+            if all(self._holds(condition, match) for condition in row.when)
+        ]
+        if not self._cut:
+            self._matches[form] = found
+        return found
 
     def _opaque(self, side: str, form: Linear) -> int | None:
         """An end of ``1 * atom`` where no row speaks of the atom."""

@@ -30,11 +30,19 @@ ENTRY_POINTS = "eqsatad.rules"
 
 def themes() -> dict[str, Catalog]:
     """The rows that come with eqsatad, by theme: ``domains``, ``hoisting``, ..."""
-    import rules_catalog
+    return _themes_of("rules_catalog")
 
+
+def simplifier_themes() -> dict[str, Catalog]:
+    """The rows of the simplifier that come with eqsatad, by theme; no gradient uses them."""
+    return _themes_of("rules_catalog.simplifier")
+
+
+def _themes_of(package: str) -> dict[str, Catalog]:
     found: dict[str, Catalog] = {}
-    for info in sorted(pkgutil.iter_modules(rules_catalog.__path__), key=lambda info: info.name):
-        found.update(_tuples(importlib.import_module(f"rules_catalog.{info.name}")))
+    path = importlib.import_module(package).__path__
+    for info in sorted(pkgutil.iter_modules(path), key=lambda info: info.name):
+        found.update(_tuples(importlib.import_module(f"{package}.{info.name}")))
     return found
 
 

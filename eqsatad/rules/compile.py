@@ -8,6 +8,8 @@ ends: right-hand sides are built from constructors that no left-hand side matche
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from eqsatad.errors import RuleError
 from eqsatad.rules.bounds import is_literal, shape
 from eqsatad.rules.rule import (
@@ -78,9 +80,29 @@ CANDIDATE = "candidate"
 
 COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "=", "ne": "!="}
 FLOOR = "(/ (- {0} (% (+ (% {0} {1}) {1}) {1})) {1})"
-LITERAL_OPS = {"add": "(+ {0} {1})", "sub": "(- {0} {1})", "mul": "(* {0} {1})", "neg": "(- 0 {0})",
-               "floordiv": FLOOR, "mod": "(% (+ (% {0} {1}) {1}) {1})",
-               "min": "(min {0} {1})", "max": "(max {0} {1})"}
+LITERAL_OPS = {
+    "add": "(+ {0} {1})",
+    "sub": "(- {0} {1})",
+    "mul": "(* {0} {1})",
+    "neg": "(- 0 {0})",
+    "floordiv": FLOOR,
+    "mod": "(% (+ (% {0} {1}) {1}) {1})",
+    "min": "(min {0} {1})",
+    "max": "(max {0} {1})",
+}
+
+
+ENDS = ("low", "high")
+Column = tuple[str, int, str]
+"""A relation, one of its columns, and the end of the forms in it that rows want to know."""
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """One egglog rule, and which forms have to come with their range for it to fire."""
+
+    text: str
+    intervals: frozenset[Column]
 
 
 class _Query:
@@ -88,11 +110,41 @@ class _Query:
 
     def __init__(self, row: Row) -> None:
         self.row = row
-        self.facts: list[str] = []
+        self.question: tuple[str, ...] = ()
         self.names: dict[Letter, str] = {}
         self.fresh: Letter | None = None
+        self._facts: list[tuple[str, ...]] = []
         self._pending: list[tuple[Expr, str]] = []
         self._count = 0
+
+    def fact(self, *words: str) -> None:
+        """One more atom of the left-hand side."""
+        self._facts.append(words)
+
+    def compiled(self, action: str, ruleset: str) -> Compiled:
+        """The rule that does ``action`` where all of the facts hold."""
+        question = [("=", "root", f"({' '.join(self.question)})")] if self.question else []
+        left = " ".join(f"({' '.join(fact)})" for fact in (*question, *self._facts))
+        return Compiled(
+            f'(rule ({left}) ({action}) :ruleset {ruleset} :name "{self.row.name}")',
+            self._intervals(),
+        )
+
+    def _intervals(self) -> frozenset[Column]:
+        """The columns that hold the forms whose ends the row wants to know."""
+        wanted = [(fact[1], fact[0]) for fact in self._facts if fact[0] in ENDS]
+        places = [
+            (variable, head, column)
+            for head, *variables in filter(None, (self.question, *self._facts))
+            if head not in (*ENDS, "absent", "=", "!=")
+            for column, variable in enumerate(variables)
+        ]
+        return frozenset(
+            (head, column, end)
+            for name, end in wanted
+            for variable, head, column in places
+            if variable == name
+        )
 
     def variable(self) -> str:
         self._count += 1
@@ -111,7 +163,7 @@ class _Query:
     def _same(self, letter: Letter, var: str) -> None:
         """Notes that ``letter`` matched ``var``, also where it matched something before."""
         if letter in self.names:
-            self.facts.append(f"(= {self.names[letter]} {var})")
+            self.fact("=", self.names[letter], var)
         self.names.setdefault(letter, var)
 
     def _whole(self, core: Expr, var: str) -> None:
@@ -119,30 +171,30 @@ class _Query:
             self._same(core, var)
         else:
             value = self.variable()
-            self.facts.append(f"(constant {var} {value})")
+            self.fact("constant", var, value)
             self.literal(core, value)
 
     def _addend(self, coef: Expr, core: Expr, var: str) -> str:
         factor, node, rest = self.variable(), self.variable(), self.variable()
         if isinstance(core, Apply) and core.op is MOD:
-            self.facts.append(f"(residue {var} {node} {factor} {rest})")
+            self.fact("residue", var, node, factor, rest)
             self.form(core.args[0], node)
             self.literal(core.args[1], factor)
             if not (isinstance(coef, Const) and coef.value == 1):
                 raise self.refuse("a remainder in a pattern has coefficient 1")
             return rest
         relation = "split" if isinstance(core, Letter) and core.kind == TERM else "term"
-        self.facts.append(f"({relation} {var} {factor} {node} {rest})")
+        self.fact(relation, var, factor, node, rest)
         self.literal(coef, factor)
         if isinstance(core, Apply) and core.op is FLOORDIV:
             inner, modulus = self.variable(), self.variable()
-            self.facts.append(f"(floored {node} {inner} {modulus})")
+            self.fact("floored", node, inner, modulus)
             self.form(core.args[0], inner)
             self.literal(core.args[1], modulus)
         else:
             assert isinstance(core, Letter), "rules.wellformed let this pattern through"
             if core.kind == AXIS:
-                self.facts.append(f"(summed {CANDIDATE} {node})")
+                self.fact("summed", CANDIDATE, node)
             self._same(core, node)
         return rest
 
@@ -161,10 +213,10 @@ class _Query:
                 if isinstance(unknown, Letter) and unknown not in self.names:
                     name = self.variable()
                     factor = self.value(known)
-                    self.facts.append(f"(!= {factor} 0)")
-                    self.facts.append(f"(= {name} (/ {var} {factor}))")
+                    self.fact("!=", factor, "0")
+                    self.fact("=", name, f"(/ {var} {factor})")
                     self.names[unknown] = name
-            self.facts.append(f"(= {var} {self.value(pattern)})")
+            self.fact("=", var, self.value(pattern))
         self._pending = []
 
     def value(self, expr: Expr) -> str:
@@ -187,32 +239,32 @@ class _Query:
         if function in ("low", "high") and isinstance(args[0], Apply):
             total = self.variable()
             left, right = (self.value(part) for part in args[0].args)
-            self.facts.append(f"(total {left} {right} {total})")
-            self.facts.append(f"({function} {total} {result})")
+            self.fact("total", left, right, total)
+            self.fact(function, total, result)
             return result
         names = []
         for arg in args:
             text = self.value(arg)
             if text.startswith("("):
                 name = self.variable()
-                self.facts.append(f"(= {name} {text})")
+                self.fact("=", name, text)
                 text = name
             names.append(text)
-        self.facts.append(f"({function} {' '.join(names)} {result})")
+        self.fact(function, *names, result)
         return result
 
     def condition(self, condition: Condition) -> None:
         """The facts of one condition of the row."""
         if isinstance(condition, Define):
             name = self.variable()
-            self.facts.append(f"(= {name} {self.value(condition.value)})")
+            self.fact("=", name, self.value(condition.value))
             self.names[condition.letter] = name
         elif isinstance(condition, Apply) and condition.op is AND:
             for part in condition.args:
                 self.condition(part)
         elif isinstance(condition, Apply) and condition.op.name in COMPARISONS:
             left, right = map(self.value, condition.args)
-            self.facts.append(f"({COMPARISONS[condition.op.name]} {left} {right})")
+            self.fact(COMPARISONS[condition.op.name], left, right)
         else:
             raise self.refuse("a condition compares literals")
 
@@ -267,34 +319,29 @@ def guard_parts(guard: Expr) -> tuple[str, Expr]:
     return "zero" if guard.op is EQ else "atleast", forms[guard.op]
 
 
-def compile_index(row: IndexRow) -> str:
-    """The egglog rule of an index or guard row."""
+def compile_index(row: IndexRow) -> Compiled:
+    """The egglog rule of an index or guard row: it unites a question with an answer."""
     query = _Query(row)
-    root, before = query.variable(), row.before
+    before = row.before
     if isinstance(before, Apply) and before.op is FLOORDIV:
         dividend, divisor = query.variable(), query.variable()
-        query.facts.append(f"(= {root} (Quotient {dividend} {divisor}))")
+        query.question = ("Quotient", dividend, divisor)
         query.literal(before.args[1], divisor)
         query.form(before.args[0], dividend)
         answer = query.index
     else:
         kind, difference = guard_parts(before)
         form = query.variable()
-        question = "Zero" if kind == "zero" else "NotNegative"
-        query.facts.append(f"(= {root} ({question} {form}))")
+        query.question = ("Zero" if kind == "zero" else "NotNegative", form)
         query.form(difference, form)
         answer = query.cond
     query.settle()
     for condition in row.when:
         query.condition(condition)
-    after = answer(row.after)
-    return (
-        f"(rule ({' '.join(query.facts)}) ((union {root} {after})) "
-        f':ruleset {INDICES} :name "{row.name}")'
-    )
+    return query.compiled(f"(union root {answer(row.after)})", INDICES)
 
 
-def compile_domain(row: DomainRow) -> str:
+def compile_domain(row: DomainRow) -> Compiled:
     """The egglog rule of a domain row: it writes a line into ``solution``."""
     query = _Query(row)
     slots: list[str] = []
@@ -302,26 +349,23 @@ def compile_domain(row: DomainRow) -> str:
         kind, difference = guard_parts(guard)
         slot, form = query.variable(), query.variable()
         slots.append(slot)
-        query.facts.append(f"({kind} {CANDIDATE} {slot} {form})")
+        query.fact(kind, CANDIDATE, slot, form)
         query.form(difference, form)
-    axis_name = query.names[row.axis]
+    axis = query.names[row.axis]
     query.settle()
     for letter, name in query.names.items():
         if letter.kind == TERM:
-            query.facts.append(f"(absent {name} {axis_name})")
+            query.fact("absent", name, axis)
         elif letter.kind == AXIS and letter is not row.axis:
-            query.facts.append(f"(!= {name} {axis_name})")
+            query.fact("!=", name, axis)
     for condition in row.when:
         query.condition(condition)
-    bound = query.value(row.fresh[1]) if row.fresh else "0"
+    size = query.value(row.fresh[1]) if row.fresh else "0"
     query.fresh = row.fresh[0] if row.fresh else None
-    value = query.index(row.value)
     leaves = "(Substituted)" if row.leaves is None else "(Always)"
     for leaf in row.leaves or ():
         leaves = f"(Both {leaves} {query.cond(leaf)})"
     guards = " ".join((*slots, "-1")[:2])
-    return (
-        f"(rule ({' '.join(query.facts)}) "
-        f'((solution "{row.name}" {CANDIDATE} {guards} {axis_name} {value} {bound} {leaves})) '
-        f':ruleset {DOMAINS} :name "{row.name}")'
-    )
+    value = query.index(row.value)
+    line = f'"{row.name}" {CANDIDATE} {guards} {axis} {value} {size} {leaves}'
+    return query.compiled(f"(solution {line})", DOMAINS)

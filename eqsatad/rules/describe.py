@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from eqsatad.rules.rule import Define, DomainRow, IndexRow, IntervalRow, Known, Letter, Row
+from eqsatad.rules.rule import Define, DomainRow, IndexRow, IntervalRow, Known, Letter, Row, TermRow
 from eqsatad.rules.value_rule import Pattern, ValueRule
 from eqsatad.terms.nodes import Expr, Var
 from eqsatad.terms.show import show
@@ -30,7 +30,7 @@ def describe(row: Row | ValueRule) -> dict[str, str]:
     }
 
 
-def _index(row: IndexRow) -> tuple[str, str]:
+def _index(row: IndexRow | TermRow) -> tuple[str, str]:
     return spelled(row.before), spelled(row.after)
 
 
@@ -58,6 +58,7 @@ KINDS: dict[type[Any], tuple[str, Callable[[Any], tuple[str, str]]]] = {
     IndexRow: ("index", _index),
     IntervalRow: ("interval", _interval),
     DomainRow: ("domain", _domain),
+    TermRow: ("term", _index),
     ValueRule: ("value", _value),
 }
 

@@ -55,7 +55,11 @@ class Domain:
 
 @dataclass(frozen=True)
 class Limits:
-    """Budgets of one search; a search that reaches one is reported and stays correct."""
+    """Budgets of one search; a search that reaches one is reported and stays correct.
+
+    ``seconds`` are processor time, looked at between questions to the e-graph, for each part of
+    a domain that is independent of the others.
+    """
 
     candidates: int = 48
     rounds: int = 16
@@ -111,7 +115,7 @@ class Domains:
         final: dict[tuple[Any, ...], Domain] = {}
         seen = {start.key}
         frontier = [start]
-        deadline = time.perf_counter() + self._limits.seconds
+        deadline = time.thread_time() + self._limits.seconds
         for number in range(self._limits.rounds + 1):
             if stop := self._reached(number, len(seen), deadline):
                 self._stop(stop)
@@ -138,7 +142,7 @@ class Domains:
             return f"round limit {limits.rounds}"
         if candidates > limits.candidates:
             return f"candidate limit {limits.candidates}"
-        return f"time limit {limits.seconds:g} s" if time.perf_counter() > deadline else ""
+        return f"time limit {limits.seconds:g} s" if time.thread_time() > deadline else ""
 
     def _stop(self, reason: str) -> None:
         tally = self._indices.tally
@@ -162,13 +166,15 @@ class Domains:
         found: list[list[_Proposal]] = [[] for _ in frontier]
         if not any(map(_guarded, frontier)):
             return found
-        facts = Facts(self._indices.bounds)
+        facts = self._indices.facts(DOMAINS)
         for number, candidate in enumerate(frontier):
             _state(facts, number, candidate)
         rows = self._indices.ask(facts, DOMAINS, "solution")
-        for name, number, *columns, _ in rows:
-            proposal = _Proposal(self._indices.rank(name), name, *columns, facts.forms)
-            found[number].append(proposal)
+        for name, number, first, second, axis, value, size, leaves, _ in rows:
+            rank, forms = self._indices.rank(name), facts.forms
+            proposal = _Proposal(rank, name, first, second, axis, value, size, leaves, forms)
+            if not self._indices.shorter(name) or proposal.shortens:
+                found[number].append(proposal)
         return [_one_guard(candidate, ps) for candidate, ps in zip(frontier, found, strict=True)]
 
     def _applied(self, steps: Sequence[tuple[Domain, _Proposal]]) -> list[Domain | None]:
@@ -213,6 +219,19 @@ class _Proposal:
     leaves: Any
     forms: Sequence[Linear]
 
+    @property
+    def solves(self) -> Axis:
+        """The axis that the proposal is about."""
+        ((_, axis),) = self.forms[self.axis].terms
+        assert isinstance(axis, Axis), "rows solve for axes"
+        return axis
+
+    @property
+    def shortens(self) -> bool:
+        """Whether the fresh axis has fewer values than the axis; a symbolic extent has many."""
+        known = constant(self.solves.extent)
+        return known is None or self.size < known
+
 
 @dataclass(frozen=True)
 class _Move:
@@ -248,8 +267,7 @@ class _Move:
 
 
 def _move(candidate: Domain, proposal: _Proposal) -> _Move:
-    ((_, axis),) = proposal.forms[proposal.axis].terms
-    assert isinstance(axis, Axis), "rows solve for axes"
+    axis = proposal.solves
     new = _new_axis(candidate, axis, proposal.size)
     running = Linear(0, ()) if new is None else atom(new)
     return _Move(candidate, proposal, axis, new, form_of(proposal.value, proposal.forms, running))
@@ -451,7 +469,5 @@ def _restored(
     return Domain(
         tuple(names[axis] for axis in candidate.axes),
         tuple((kind, put(form, mapping)) for kind, form in candidate.guards),
-        tuple(
-            (back[axis], put(form, mapping)) for axis, form in candidate.solved if axis in back
-        ),
+        tuple((back[axis], put(form, mapping)) for axis, form in candidate.solved if axis in back),
     )

@@ -15,8 +15,7 @@ from eqsatad.rules.index_facts import Interval
 from eqsatad.rules.index_forms import Node
 from eqsatad.terms import builders
 from eqsatad.terms.division import DERIVED, divided
-from eqsatad.terms.linear import linear
-from eqsatad.terms.nodes import Apply, Axis, Cast, Const, Expr, Select, Size, Var
+from eqsatad.terms.nodes import Apply, Axis, Cast, Const, Expr, Select
 from eqsatad.terms.ranges import interval
 
 Tree = Any
@@ -185,5 +184,3 @@ def accepted(expr: Any, what: str) -> Expr:
         )
     return expr
 
-
-__all__ = ["Names", "Size", "Var", "accepted", "linear"]

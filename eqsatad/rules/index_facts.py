@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -22,15 +23,19 @@ from eqsatad.rules.index_forms import (
     Form,
     Node,
     both,
+    factors,
     inside,
     is_zero,
     minus,
     negation,
+    number,
     order,
     parts,
     plus,
     scaled,
+    shifted,
     single,
+    times,
 )
 from eqsatad.terms.presburger import empty_set, extremes
 
@@ -39,6 +44,8 @@ Array = NDArray[Any]
 
 POINTS = 160
 """Points at which questions are tried first."""
+PRODUCTS = 10
+"""Of how many inequalities the products are told to isl."""
 DRAWS = 4000
 """Points that are drawn to find those that meet the assumptions."""
 
@@ -127,11 +134,47 @@ class Facts:
                     span = sorted((0, k * (atom[2] - 1)))
                     return _sum(inner, (span[0], span[1]))
         for atom, coef in form[2]:
+            if atom[0] == "mul" and (left := self._remainder(form, atom, coef)) is not None:
+                return left
+        for atom, coef in form[2]:
             one = self._atom(atom)
             span2 = _times(one, coef)
             low = None if low is None or span2[0] is None else low + span2[0]
             high = None if high is None or span2[1] is None else high + span2[1]
         return low, high
+
+    def _remainder(self, form: Form, atom: Node, coef: int) -> Interval | None:
+        """The interval of a form with ``x - d * (x // d)`` in it."""
+        for part in atom[1]:
+            if part[0] not in ("fdiv", "tdiv"):
+                continue
+            _, top, under = part
+            lead = times(single(part), under)
+            scale = dict(lead[2]).get(atom, 0)
+            if not scale or coef % scale:
+                continue
+            k = -(coef // scale)
+            rest = minus(plus(form, lead, k), scaled(top, k))
+            if len(rest[2]) < len(form[2]) - (len(top[2]) > 0):
+                span = self._rest(part[0], self.interval(top), self.interval(under))
+                return _sum(self.interval(rest), _times(span, k))
+        return None
+
+    @staticmethod
+    def _rest(name: str, top: Interval, under: Interval) -> Interval:
+        """Between what ``x - d*q`` lies."""
+        low, high = under
+        if name == "tdiv":
+            ends = [abs(end) - 1 for end in under if end is not None]
+            size = max(ends) if len(ends) == 2 else None
+            down = _least_size(size, None if top[0] is None else max(0, -top[0]))
+            up = _least_size(size, None if top[1] is None else max(0, top[1]))
+            return None if down is None else -down, up
+        least = 0 if low is not None and low >= 0 else None if low is None else low + 1
+        most = 0 if high is not None and high <= 0 else None if high is None else high - 1
+        if low is not None and low >= 0 and top[0] is not None and top[0] >= 0:
+            most = _least_size(most, top[1])
+        return least, most
 
     def _atom(self, atom: Node) -> Interval:
         match atom[0]:
@@ -164,21 +207,32 @@ class Facts:
         if atom[0] == "emod":
             ends = [abs(end) for end in under if end is not None]
             return 0, max(ends) if len(ends) == 2 else None
-        if None in top:
+        low, high = top
+        if low is None or high is None:
             return None, None
-        # |a / b| <= |a| for whole b; the floor may be one lower, the sign is open.
-        size = max(abs(end) for end in top if end is not None)
-        if under[0] is not None and under[0] > 0:
-            low, high = top
-            assert low is not None and high is not None
-            rounds = atom[0] == "tdiv"
-            most = under[1]
-            down = min(low, 0) if low < 0 else (0 if most is None else low // most)
-            up = (high // under[0]) if high >= 0 else (0 if rounds else -1)
-            if low < 0:
-                down = -(-low // under[0]) if rounds else low // under[0]
-            return down, up
-        return -size, size
+        # On one side of 0 a quotient is monotone in both, so its extremes are at the ends.
+        ends = [end for end in under if end]
+        ends += [end for end in (-1, 1) if _within(end, under)]
+        limits = {0} if atom[0] == "ediv" else set[int]()
+        if None in under:
+            limits |= {0, -1} if atom[0] != "tdiv" else {0}
+        limits |= {ROUNDED[atom[0]](x, d) for x in (low, high) for d in ends}
+        limits |= {0} if low < 0 < high else set()
+        return (min(limits), max(limits)) if limits else (None, None)
+
+    def _corners(self, form: Form) -> Interval | None:
+        """The extremes of a form that is linear in each variable: they are at corners."""
+        spans: dict[Node, Interval] = {}
+        for atom, _ in form[2]:
+            found = factors(atom)
+            if len(set(found)) < len(found) or any(part[0] != "v" for part in found):
+                return None
+            spans.update({part: self._atom(part) for part in found})
+        bounded = all(None not in span for span in spans.values())
+        if not bounded or len(spans) > CORNERS:
+            return None
+        values = list(_corner_values(form, spans))
+        return min(values), max(values)
 
     def decide(self, cond: Cond) -> bool | None:
         """Whether ``cond`` always holds, never holds, or neither is known."""
@@ -240,7 +294,7 @@ class Facts:
 
     def extremes(self, form: Form) -> Interval:
         """The least and greatest value, by interval arithmetic and by isl."""
-        low, high = self.interval(form)
+        low, high = self._corners(form) or self.interval(form)
         question = Question(self)
         value = question.form(form)
         text = question.asked(self.conds, f"value = {value}")
@@ -252,6 +306,21 @@ class Facts:
         return max(lows, default=None), min(highs, default=None)
 
 
+CORNERS = 8
+"""Of how many variables every combination of ends is looked at."""
+
+
+def _corner_values(form: Form, spans: dict[Node, Interval]) -> Iterator[int]:
+    for ends in product(*spans.values()):
+        at = dict(zip(spans, ends, strict=True))
+        total = form[1]
+        for atom, coef in form[2]:
+            for part in factors(atom):
+                coef *= at[part] or 0
+            total += coef
+        yield total
+
+
 def _defined(root: Node) -> Iterator[Cond]:
     """What must hold for ``root`` to have a value, apart from what is under a condition."""
     if root[0] in ("fdiv", "tdiv") and root[2][2]:
@@ -259,6 +328,15 @@ def _defined(root: Node) -> Iterator[Cond]:
     if root[0] not in ("and", "or"):
         for part in parts(root)[: 1 if root[0] == "sel" else None]:
             yield from _defined(part)
+
+
+def _least_size(left: int | None, right: int | None) -> int | None:
+    return right if left is None else left if right is None else min(left, right)
+
+
+def _within(value: int, span: Interval) -> bool:
+    low, high = span
+    return (low is None or low <= value) and (high is None or value <= high)
 
 
 def _scaled_rest(atom: Node, k: int) -> Form:
@@ -322,9 +400,43 @@ class Question:
 
     def asked(self, conds: Iterable[Cond], also: str = "") -> str:
         """The set of all unknowns where ``conds`` hold; with ``also``, its constraints alone."""
-        written = [self.cond(cond) for cond in conds]
+        held = tuple(conds)
+        written = [self.cond(cond) for cond in held]
+        if any(node[0] == "mul" for node in self.names):
+            self._products(held)
         body = " and ".join([*self._known, *written, *([also] if also else [])]) or "true"
         return body if also else f"{{ [{', '.join(self.names.values())}] : {body} }}"
+
+    def _products(self, conds: tuple[Cond, ...]) -> None:
+        """What isl does not see in products: of two numbers that are at least 0, and squares.
+
+        Only products of terms that the question speaks of already are added.
+        """
+        flat = [part for cond in conds for part in (cond[1] if cond[0] == "and" else (cond,))]
+        least = [part[1] for part in flat if part[0] == "ge"]
+        zero = [part[1] for part in flat if part[0] == "eq"]
+        used = dict.fromkeys(part for node in self.names for part in factors(node))
+        for part in used:
+            low, high = self._facts.interval(single(part))
+            least += [shifted(single(part), -low)] if low is not None else []
+            least += [minus(number(high), single(part))] if high is not None else []
+        least = list(dict.fromkeys(least))[:PRODUCTS]
+        for place, left in enumerate(least):
+            for right in least[place:]:
+                self._add(times(left, right), ">=")
+        for form in zero:
+            for part in used:
+                self._add(times(form, single(part)), "=")
+        for node in list(self.names):
+            parts = factors(node)
+            if len(parts) % 2 == 0 and parts[::2] == parts[1::2]:
+                self._add(single(node), ">=")
+
+    def _add(self, form: Form, relation: str) -> None:
+        if any(atom[0] == "mul" for atom, _ in form[2]) and all(
+            atom in self._text for atom, _ in form[2]
+        ):
+            self._known.append(f"{self.form(form)} {relation} 0")
 
     def cond(self, cond: Cond) -> str:
         """``cond`` in isl's notation."""
@@ -365,6 +477,13 @@ class Question:
     def _unknown(self, node: Node) -> str:
         return self.names.setdefault(node, f"v{len(self.names)}")
 
+    def _quotient(self, product: Form, top: Form, under: Form, unless: str = "") -> None:
+        """``q * d <= x < q * d + d`` where the divisor is positive, the opposite where negative."""
+        rest, by = self.form(minus(top, product)), self.form(under)
+        self._known.append(f"({unless}{by} <= 0 or (0 <= {rest} and {rest} < {by}))")
+        if not unless:
+            self._known.append(f"({by} >= 0 or ({by} < {rest} and {rest} <= 0))")
+
     def _describe(self, atom: Node, name: str) -> None:
         """What is known about an unknown."""
         low, high = self._facts.interval(("+", 0, ((atom, 1),)))
@@ -383,6 +502,10 @@ class Question:
                     f"(({up} >= 0 and {name} = floor({up}/{size})) or "
                     f"({up} < 0 and {name} = -1*floor((-1*{up})/{size})))"
                 )
+            case ("fdiv", top, under):
+                self._quotient(times(single(atom), under), top, under)
+            case ("tdiv", top, under):
+                self._quotient(times(single(atom), under), top, under, f"{self.form(top)} < 0 or ")
             case ("emod", _, under):
                 by = self.form(under)
                 self._known.append(
@@ -502,6 +625,13 @@ def _euclid_rest(top: Array, under: Array) -> Array:
     return np.where(under == 0, 0, top - under * _euclid(top, under))
 
 
+ROUNDED = {
+    "fdiv": lambda x, d: x // d,
+    "tdiv": lambda x, d: abs(x) // abs(d) * (1 if (x < 0) == (d < 0) else -1),
+    "ediv": lambda x, d: x // d if d > 0 else -(x // -d),
+}
+"""Quotients of numbers, the divisor not 0."""
+
 DIVISIONS = {
     "fdiv": _floor_divide,
     "tdiv": _truncate,
@@ -526,6 +656,8 @@ def _column(
         low = -reach if high is None else high - reach
     if high is None:
         high = low + 2 * reach
+    if high < low:
+        return [low] * count
     near = [value for value in special if low <= value <= high] or [low, high]
     column = []
     for place in range(count):

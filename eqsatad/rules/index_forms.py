@@ -127,12 +127,21 @@ def floor(form: Form, divisor: int) -> Form:
         form, divisor = scaled(form, -1), -divisor
     if divisor == 1:
         return form
-    whole = {atom: coef // divisor for atom, coef in form[2] if coef % divisor == 0}
-    rest = tuple((atom, coef) for atom, coef in form[2] if coef % divisor)
+    # What is left of a coefficient keeps its sign and is below the divisor.
+    whole = {atom: _towards_zero(coef, divisor) for atom, coef in form[2] if abs(coef) >= divisor}
+    rest = tuple(
+        (atom, left)
+        for atom, coef in form[2]
+        if (left := coef - divisor * whole.get(atom, 0))
+    )
     outside = make(form[1] // divisor, whole)
     if not rest:
         return outside
     return plus(outside, _floor(("+", form[1] % divisor, rest), divisor))
+
+
+def _towards_zero(number: int, divisor: int) -> int:
+    return number // divisor if number >= 0 else -(-number // divisor)
 
 
 def _floor(form: Form, divisor: int) -> Form:
@@ -159,7 +168,25 @@ def quotient(form: Form, divisor: Form) -> Form:
     common = math.gcd(content(rest), content(divisor), rest[1], divisor[1])
     if common > 1:
         rest, divisor = divided(rest, common), divided(divisor, common)
+    for part in shared_factors(rest, divisor):
+        rest, divisor = exact_part(rest, single(part))[0], exact_part(divisor, single(part))[0]
+        if not divisor[2]:
+            return plus(whole, quotient(rest, divisor))
     return plus(whole, single(("fdiv", rest, divisor)))
+
+
+def shared_factors(form: Form, divisor: Form) -> list[Node]:
+    """The factors, with repetition, of all terms of both; they are not 0 where both are defined."""
+    if form[1] or divisor[1] or not form[2]:
+        return []
+    left = [list(factors(atom)) for atom, _ in (*form[2], *divisor[2])]
+    found = []
+    for part in list(left[0]):
+        if all(part in others for others in left):
+            found.append(part)
+            for others in left:
+                others.remove(part)
+    return found
 
 
 def exact_part(form: Form, divisor: Form) -> tuple[Form, Form]:
@@ -217,6 +244,8 @@ def truncated(form: Form, divisor: Form) -> Form:
     common = math.gcd(content(form), content(divisor), form[1], divisor[1])
     if common > 1:
         form, divisor = divided(form, common), divided(divisor, common)
+    for part in shared_factors(form, divisor):
+        form, divisor = exact_part(form, single(part))[0], exact_part(divisor, single(part))[0]
     if divisor == number(1):
         return form
     if len(form[2]) == 1 and form[1] == 0 and form[2][0] == (form[2][0][0], 1):
@@ -345,6 +374,11 @@ def at_least(form: Form) -> Cond:
         if coef == 1:
             return at_least(shifted(inner, form[1] * divisor))
         return at_least(minus(number(form[1] * divisor + divisor - 1), inner))
+    if len(form[2]) == 1 and form[2][0][0][0] == "tdiv" and not form[2][0][0][2][2]:
+        ((_, inner, (_, size, _)), coef) = form[2][0]
+        # The quotient is at least -c for c <= 0 from -c*size on, else from where it rounds up.
+        last = form[1] * size + (size - 1 if form[1] >= 0 else 0)
+        return at_least(shifted(scaled(inner, coef), last))
     return ("ge", form)
 
 

@@ -8,6 +8,7 @@ conditions that always hold, digits of a dividend that cannot carry.
 from __future__ import annotations
 
 import math
+
 from eqsatad.rules.index_facts import Facts
 from eqsatad.rules.index_forms import (
     FALSE,

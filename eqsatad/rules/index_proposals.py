@@ -7,6 +7,10 @@ where the facts hold. So a proposal need not be right, only likely; nothing is t
 from __future__ import annotations
 
 from collections.abc import Iterator
+from heapq import heappop, heappush
+from itertools import chain
+
+import numpy as np
 
 from eqsatad.rules.index_facts import Facts
 from eqsatad.rules.index_forms import (
@@ -15,29 +19,73 @@ from eqsatad.rules.index_forms import (
     Node,
     both,
     either,
+    floor,
     inside,
     is_cond,
     make,
     minimum,
+    minus,
     number,
+    order,
+    plus,
     replaced,
     single,
 )
+from eqsatad.rules.index_match import rewritten
+from eqsatad.rules.index_narrow import narrowed
 from eqsatad.rules.index_spelling import cost
+from eqsatad.rules.rule import TermRow
 
 
-def improved(node: Node, facts: Facts) -> Node:
-    """``node``, or something with fewer operators that is proved to be equal."""
+EXPANSIONS = 10
+"""How many nodes are rewritten by rows."""
+SLACK = 2
+"""How many operators more than the shortest a node may have to be rewritten further."""
+
+Rows = dict[str, list[TermRow]]
+
+
+def improved(node: Node, facts: Facts, rows: Rows) -> Node:
+    """``node``, or the equal node with the fewest operators that was found."""
+    best, least = node, cost(node)
+    waiting = [(least, order(node), node)]
+    seen = {node}
+    for _ in range(EXPANSIONS):
+        if not waiting or not least:
+            break
+        _, _, taken = heappop(waiting)
+        found, dear = _shortened(taken, facts)
+        if dear < least:
+            best, least = found, dear
+        for root in dict.fromkeys((taken, found)):
+            for new in _rewritings(root, facts, rows):
+                if new not in seen:
+                    seen.add(new)
+                    if (dear := cost(new)) <= least + SLACK:
+                        heappush(waiting, (dear, order(new), new))
+    return best
+
+
+def _rewritings(root: Node, facts: Facts, rows: Rows) -> Iterator[Node]:
+    """``root`` with one part replaced by what a row makes of it."""
+    for node in inside(root):
+        for new in rewritten(rows, node, facts):
+            if new != node:
+                yield narrowed(new if node == root else replaced(root, node, new), facts)
+
+
+def _shortened(node: Node, facts: Facts) -> tuple[Node, int]:
+    """``node`` less what is proved to be of no effect, and its operators."""
     least = cost(node)
     while least and (found := _shorter(node, least, facts)) is not None:
         node, least = found
-    return node
+    return node, least
 
 
 def _shorter(node: Node, least: int, facts: Facts) -> tuple[Node, int] | None:
     seen = {node}
     likely: list[tuple[int, Node]] = []
-    for proposal in _proposals(node):
+    for proposal in chain(_fitted(node, facts), _proposals(node)):
         if proposal in seen:
             continue
         seen.add(proposal)
@@ -62,6 +110,54 @@ def _proposals(root: Node) -> Iterator[Node]:
                 yield replaced(root, node, new)
 
 
+def _flattened(node: Node) -> Iterator[Node]:
+    """``(x // a + r) // m`` as ``(x + a*r) // (a*m)``."""
+    _, form, divisor = node
+    for atom, coef in form[2]:
+        if atom[0] == "floor" and coef == 1:
+            rest = minus(form, single(atom))
+            yield floor(plus(atom[1], rest, atom[2]), atom[2] * divisor)
+
+
+def _fitted(root: Node, facts: Facts) -> Iterator[Node]:
+    """``root`` with an atom, or a sum, as the linear form whose values it has at the sample."""
+    for node in inside(root):
+        if node[0] == "+":
+            compound = [atom for atom, _ in node[2] if atom[0] != "v"]
+            for atom in compound:
+                others = [a for a in inside(node) if _is_number(a) and a not in (node, atom)]
+                if (form := _fit(node, others, facts)) is not None:
+                    yield form if node == root else replaced(root, node, form)
+        elif node[0] in FITTED and facts.points.count:
+            variables = [part for part in inside(node) if part[0] == "v"]
+            if (form := _fit(node, variables, facts)) is not None:
+                yield replaced(root, node, form)
+
+
+FITTED = ("floor", "min", "sel", "fdiv", "tdiv", "ediv", "emod")
+LARGEST_FIT = 1 << 40
+
+
+def _is_number(node: Node) -> bool:
+    return node[0] != "+" and not is_cond(node)
+
+
+def _fit(node: Node, basis: list[Node], facts: Facts) -> Node | None:
+    """The integer combination of ``basis`` that has the values of ``node`` at all points."""
+    values = facts.points.value(node)
+    columns = [facts.points.value(part) for part in basis]
+    if facts.points.count <= len(basis) or np.abs(values).max() > LARGEST_FIT:
+        return None
+    matrix = np.array([*columns, np.ones_like(values)]).T
+    found = np.rint(np.linalg.lstsq(matrix.astype(float), values.astype(float), rcond=None)[0])
+    if np.abs(found).max() > LARGEST_FIT:
+        return None
+    whole = found.astype(np.int64)
+    if not np.array_equal(matrix @ whole, values):
+        return None
+    return make(int(whole[-1]), dict(zip(basis, map(int, whole[:-1]), strict=True)))
+
+
 def _smaller(node: Node) -> Iterator[Node]:
     """What may stand for ``node`` in a proposal."""
     match node[0]:
@@ -71,6 +167,8 @@ def _smaller(node: Node) -> Iterator[Node]:
                 yield make(node[1], {a: c for a, c in terms.items() if a != atom})
             if node[1]:
                 yield make(0, terms)
+            signs = {atom: 1 if coef > 0 else -1 for atom, coef in terms.items()}
+            yield make(node[1], signs)
         case "min":
             for arg in node[1]:
                 yield arg
@@ -86,6 +184,8 @@ def _smaller(node: Node) -> Iterator[Node]:
         case "floor" | "fdiv" | "tdiv" | "ediv" | "emod":
             yield number(0)
             yield number(-1)
+            if node[0] == "floor":
+                yield from _flattened(node)
     if is_cond(node):
         yield TRUE
         yield FALSE

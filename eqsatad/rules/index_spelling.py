@@ -9,7 +9,7 @@ terms into minima, selects and floors where that takes fewer operators.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -20,14 +20,14 @@ from eqsatad.rules.index_forms import (
     Form,
     Node,
     both,
+    divided,
     exact_part,
     factors,
     is_cond,
-    make,
     minus,
-    monomial,
     negation,
     number,
+    order,
     plus,
     scaled,
     shifted,
@@ -172,37 +172,85 @@ def _into(atom: Node, move: Form) -> Node:
     return ("floor", plus(atom[1], move, atom[2]), atom[2])
 
 
-def _remainders(form: Form) -> list[list[tuple[Node, int]]]:
-    """``form`` as it is, and with multiples of quotients as remainders."""
-    plain = [*form[2], (number(form[1]), 1)]
-    results = [plain]
-    current, taken = form, list[tuple[Node, int]]()
+Pieces = list[tuple[Node, int]]
+
+
+def _remainders(form: Form) -> list[Pieces]:
+    """``form`` as it is, with multiples of quotients as remainders, with factors taken out."""
+    results = [_pieces(form)]
+    current, taken = form, Pieces()
     for atom, coef in form[2]:
         if (found := _as_remainder(current, atom, coef)) is not None:
             current, piece = found
             taken.append(piece)
     if taken:
-        results.append([*current[2], (number(current[1]), 1), *taken])
-    return results
+        results.append([*_pieces(current), *taken])
+        results += _turned(current, taken)
+    return [*results, *_factored(form)]
+
+
+def _pieces(form: Form) -> Pieces:
+    return [*form[2], (number(form[1]), 1)]
+
+
+def _turned(form: Form, taken: Pieces) -> Iterator[Pieces]:
+    """``m - 1 - x % m`` as ``(-1 - x) % m``, or as minus a remainder by ``-m``."""
+    for place, ((_, name, dividend, divisor), k) in enumerate(taken):
+        size = divisor[1]
+        if name != "mod" or divisor[2] or form[1] != -k * (size - 1):
+            continue
+        others = [*taken[:place], *taken[place + 1 :], *_pieces(shifted(form, -form[1]))]
+        opposite = minus(number(-1), dividend)
+        reduced = ("+", opposite[1] % size, opposite[2])
+        yield [*others, (("mod", "mod", reduced, divisor), -k)]
+        below = shifted(dividend, 1)
+        for const in (below[1] % size, below[1] % size - size):
+            by = number(-size)
+            yield [*others, (("mod", "mod", ("+", const, below[2]), by), k)]
+
+
+def _factored(form: Form) -> Iterator[Pieces]:
+    """``x*y + c*x`` as ``x * (y + c)``, for every factor of a product that others share."""
+    shared = {part for atom, _ in form[2] if atom[0] == "mul" for part in atom[1]}
+    for part in sorted(shared, key=order):
+        whole, rest = exact_part(form, single(part))
+        if len(whole[2]) + bool(whole[1]) > 1:
+            size = math.gcd(math.gcd(*(coef for _, coef in whole[2])), whole[1])
+            piece = ("times", divided(whole, size), single(part))
+            for pieces in _remainders(rest):
+                yield [*pieces, (piece, size)]
 
 
 def _as_remainder(form: Form, atom: Node, coef: int) -> tuple[Form, tuple[Node, int]] | None:
     """``-d*k * (x // d)`` as ``k * (x % d) - k*x``, where the rest of the form becomes shorter."""
-    name, dividend, divisor, times_it = _division(atom)
-    if not name:
+    name, dividend, divisor, quotient = _division(atom)
+    if not name or divisor == ZERO:
         return None
+    whole = _exchanged(form, name, dividend, divisor, quotient)
+    if whole is not None or atom[0] != "floor":
+        return whole
+    # (x // b) % m is x // b - m * (x // (b*m)).
+    for other, _ in form[2]:
+        if other[0] == "floor" and other[1] == dividend and other is not atom:
+            size, rest = divmod(atom[2], other[2])
+            if rest == 0 and size > 1:
+                return _exchanged(form, name, single(other), number(size), atom)
+    return None
+
+
+def _exchanged(
+    form: Form, name: str, dividend: Form, divisor: Form, quotient: Node
+) -> tuple[Form, tuple[Node, int]] | None:
     mine = dict(form[2])
-    product = times(single(times_it), divisor) if divisor[2] else single(times_it, divisor[1])
-    lead = product[2][0]
-    if mine.get(lead[0], 0) % lead[1] or not mine.get(lead[0], 0):
+    product = times(single(quotient), divisor)
+    atom, coef = product[2][0]
+    if mine.get(atom, 0) % coef or not mine.get(atom, 0):
         return None
-    k = -(mine[lead[0]] // lead[1])
+    k = -(mine[atom] // coef)
     rest = plus(plus(form, product, k), dividend, -k)
     if len(rest[2]) + bool(rest[1]) > len(form[2]) + bool(form[1]):
         return None
-    best = (rest, (("mod", name, dividend, divisor), k))
-    # A constant in the dividend may leave it for the rest: (x + 2) % 4 - 2.
-    return best
+    return rest, (("mod", name, dividend, divisor), k)
 
 
 def _division(atom: Node) -> tuple[str, Form, Form, Node]:
@@ -216,53 +264,67 @@ def _division(atom: Node) -> tuple[str, Form, Form, Node]:
 
 
 def _plain(pieces: list[tuple[Node, int]]) -> Iterator[Term]:
-    """Signed terms, those with one coefficient under one factor."""
+    """Signed terms, those with one coefficient under one factor, a positive one if it is free."""
     groups: dict[int, list[Term]] = {}
+    choices: list[list[Term]] = []
     const = 0
-    monomials: dict[int, list[tuple[Node, int]]] = {}
     for node, coef in pieces:
+        sign = 1 if coef > 0 else -1
         if node[0] == "+" and not node[2]:
             const += coef * node[1]
-        elif coef and node[0] == "mul":
-            monomials.setdefault(abs(coef), []).append((node, 1 if coef > 0 else -1))
+        elif abs(coef) == 1:
+            choices.append(_options(sign, node))
         elif coef:
-            groups.setdefault(abs(coef), []).append((1 if coef > 0 else -1, _piece(node)))
-    for size, found in monomials.items():
-        groups.setdefault(size, []).extend(_products(found))
+            groups.setdefault(abs(coef), []).append(_options(sign, node)[0])
     for size, terms in groups.items():
-        if size == 1:
-            yield from terms
-        elif len(terms) == 1:
-            yield terms[0][0], ("*", terms[0][1], size)
-        else:
-            # A constant that is a multiple joins the terms under their factor.
-            sign = 1 if any(s > 0 for s, _ in terms) else -1
-            yield sign, ("*", _sum([(sign * s, tree) for s, tree in terms]), size)
+        choices.append([_grouped(size, terms)])
     if const:
-        yield (1 if const > 0 else -1), abs(const)
+        choices.append([(1 if const > 0 else -1, abs(const))])
+    yield from _signed(choices)
 
 
-def _products(found: list[tuple[Node, int]]) -> Iterator[Term]:
-    """Monomials, a factor that two of them share taken out."""
-    left = list(found)
-    while left:
-        counts: dict[Node, int] = {}
-        for atom, _ in left:
-            for part in dict.fromkeys(factors(atom)):
-                counts[part] = counts.get(part, 0) + 1
-        shared = max(counts, key=lambda part: counts[part])
-        group = [(a, s) for a, s in left if shared in factors(a)] if counts[shared] > 1 else left[:1]
-        left = [item for item in left if item not in group]
-        if len(group) == 1:
-            yield group[0][1], _atom(group[0][0])
-            continue
-        whole, _ = exact_part(make(0, dict(group)), single(shared))
-        yield 1, ("*", spelled(whole), spelled(single(shared)))
+def _grouped(size: int, terms: list[Term]) -> Term:
+    """The sum of ``terms`` under the factor ``size``."""
+    if len(terms) == 1:
+        return terms[0][0], ("*", terms[0][1], size)
+    sign = 1 if any(s > 0 for s, _ in terms) else -1
+    return sign, ("*", _sum([(sign * s, tree) for s, tree in terms]), size)
+
+
+def _signed(choices: list[list[Term]]) -> list[Term]:
+    """One way to write each term: the shortest, with a positive one among them if that is free."""
+    taken = [options[0] for options in choices]
+    if any(sign > 0 for sign, _ in taken):
+        return taken
+    for place, options in enumerate(choices):
+        for sign, tree in options[1:]:
+            if sign > 0 and operators(tree) <= operators(taken[place][1]) + 1:
+                return [*taken[:place], (sign, tree), *taken[place + 1 :]]
+    return taken
+
+
+def _options(sign: int, node: Node) -> list[Term]:
+    """Ways to write ``sign * node``, the shortest first."""
+    found = [(sign, _piece(node))]
+    match node[0]:
+        case "min":
+            found = [(sign, _extreme("min", node[1])),
+                     (-sign, _extreme("max", [scaled(arg, -1) for arg in node[1]]))]
+        case "sel":
+            _, cond, then, other = node
+            turned = ("sel", cond, scaled(then, -1), scaled(other, -1))
+            found.append((-sign, _select(turned)))
+        case "floor":
+            _, inner, divisor = node
+            found.append((-sign, ("div", spelled(shifted(inner, 1 - divisor)), -divisor)))
+    return sorted(found, key=lambda term: (operators(term[1]), term[0] < 0))
 
 
 def _piece(node: Node) -> Tree:
-    if node[0] == "mod" and len(node) == 4:
+    if node[0] == "mod":
         return (node[1], spelled(node[2]), spelled(node[3]))
+    if node[0] == "times":
+        return ("*", spelled(node[1]), spelled(node[2]))
     return spelled(node)
 
 
@@ -271,7 +333,7 @@ def _atom(node: Node) -> Tree:
         case "v":
             return node[1]
         case "min":
-            return _minimum(node[1])
+            return _extreme("min", node[1])
         case "floor":
             return _floored(node)
         case "fdiv":
@@ -300,22 +362,26 @@ def _select(node: Node) -> Tree:
     return min(here, turned, key=operators)
 
 
-def _minimum(args: tuple[Form, ...]) -> Tree:
-    """A minimum, or a negated maximum where that has fewer signs to write."""
-    trees = _nary("min", [spelled(arg) for arg in args])
-    turned = ("neg", _nary("max", [spelled(scaled(arg, -1)) for arg in args]))
-    factored = _common_quotient(args)
-    return min([trees, turned, *factored], key=operators)
+def _extreme(name: str, args: Sequence[Form]) -> Tree:
+    """A minimum or a maximum of ``args``."""
+    whole = _nary(name, [spelled(arg) for arg in args])
+    return min([whole, *_common_quotient(name, args)], key=operators)
 
 
-def _common_quotient(args: tuple[Form, ...]) -> Iterator[Tree]:
+def _common_quotient(name: str, args: Sequence[Form]) -> Iterator[Tree]:
     """``min(x // m, y // m + c)`` as ``min(x, y + c*m) // m``: division is monotone."""
     divisors = {atom[2] for arg in args for atom, _ in arg[2] if atom[0] == "floor"}
     for divisor in sorted(divisors):
         inner = [_multiplied(arg, divisor) for arg in args]
         if all(one is not None for one in inner):
             forms = [one for one in inner if one is not None]
-            yield ("div", _nary("min", [spelled(one) for one in forms]), divisor)
+            yield ("div", _nary(name, [spelled(one) for one in forms]), divisor)
+    atoms = [arg[2][0] if len(arg[2]) == 1 and not arg[1] else ((), 0) for arg in args]
+    (first, coef), *_ = atoms
+    if first and first[0] == "tdiv" and not first[2][2] and abs(coef) == 1:
+        if all(a and a[0] == "tdiv" and a[2] == first[2] and c == coef for a, c in atoms):
+            forms = [scaled(a[1], coef) for a, _ in atoms]
+            yield ("tdiv", _nary(name, [spelled(one) for one in forms]), first[2][1])
 
 
 def _multiplied(form: Form, divisor: int) -> Form | None:

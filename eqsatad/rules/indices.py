@@ -20,7 +20,9 @@ from eqsatad.rules.session import Session
 from eqsatad.rules.views import Facts, quotient_parts
 from eqsatad.rules.wellformed import well_formed
 from eqsatad.terms.linear import Linear, atom, expression, linear, quotient
-from eqsatad.terms.nodes import Expr
+from eqsatad.terms.nodes import Apply, Const, Expr, Size
+from eqsatad.terms.ops import EQ, GE
+from eqsatad.terms.presburger import empty, implied
 from eqsatad.terms.walk import postorder, substitute, with_children
 
 ROUNDS = 40
@@ -72,20 +74,32 @@ class Indices:
             well_formed(row)
         self.bounds = Bounds([row for row in rows if isinstance(row, IntervalRow)])
         self.tally = Tally()
-        index_rows = [row for row in rows if isinstance(row, IndexRow)]
         self._ranks = {row.name: row.rank for row in rows if isinstance(row, DomainRow)}
-        domain_rows = [row for row in rows if isinstance(row, DomainRow)]
         # One graph for each ruleset, since a scope copies the whole of a graph.
-        self._sessions = {
-            INDICES: Session([*PRELUDE, *map(compile_index, index_rows)]),
-            DOMAINS: Session([*PRELUDE, *map(compile_domain, domain_rows)]),
+        self._rules = {
+            INDICES: [compile_index(row) for row in rows if isinstance(row, IndexRow)],
+            DOMAINS: [compile_domain(row) for row in rows if isinstance(row, DomainRow)],
         }
+        self._sessions = {
+            ruleset: Session([*PRELUDE, *(rule.text for rule in rules)])
+            for ruleset, rules in self._rules.items()
+        }
+        self._shorter = {row.name for row in rows if isinstance(row, DomainRow) and row.shorter}
         self._quotients: dict[tuple[Linear, int], Linear] = {}
         self._guards: dict[Guard, tuple[Guard, ...] | None] = {}
 
     def rank(self, row: str) -> int:
         """The rank of the domain row of that name."""
         return self._ranks[row]
+
+    def shorter(self, row: str) -> bool:
+        """Whether the domain row of that name is followed only where it leaves fewer points."""
+        return row in self._shorter
+
+    def facts(self, ruleset: str) -> Facts:
+        """Facts to be inserted for the rows of ``ruleset``."""
+        rules = self._rules[ruleset]
+        return Facts(self.bounds, (column for rule in rules for column in rule.intervals))
 
     def ask(self, facts: Facts, ruleset: str, table: str) -> list[tuple[Any, ...]]:
         """The rows of ``table`` once ``ruleset`` has run on ``facts``."""
@@ -149,7 +163,7 @@ class Indices:
         return self._known_form(answer, pending, depth + 1).scaled(sign)
 
     def _answer(self, questions: list[tuple[Linear, int]]) -> None:
-        facts = Facts(self.bounds)
+        facts = self.facts(INDICES)
         for number, (form, divisor) in enumerate(questions):
             facts.add("quotient-answer", number, facts.quotient(form, divisor))
         rows = self.ask(facts, INDICES, "quotient-answer")
@@ -181,14 +195,30 @@ class Indices:
     def _decide(self, guards: list[Guard]) -> None:
         if not guards:
             return
-        facts = Facts(self.bounds)
+        facts = self.facts(INDICES)
         for number, (kind, form) in enumerate(guards):
             head = "Zero" if kind == ZERO else "NotNegative"
-            facts.add("guard-answer", number, f"({head} {facts.name(form)})")
+            facts.add("guard-answer", number, facts.question(head, facts.name(form)))
             facts.quotients(form)
         rows = self.ask(facts, INDICES, "guard-answer")
         for number, term, _ in rows:
             self._guards[guards[number]] = conditions(term, facts.forms, None)
+        for guard in guards:
+            if self._guards[guard] == (guard,) and _sized(guard[1]):
+                self._guards[guard] = _between_sizes(guard)
+
+
+def _sized(form: Linear) -> bool:
+    return any(isinstance(node, Size) for _, part in form.terms for node in postorder(part))
+
+
+def _between_sizes(guard: Guard) -> tuple[Guard, ...] | None:
+    """``guard`` where ranges of single terms say too little: how sizes compare decides it."""
+    kind, form = guard
+    cond = Apply(EQ if kind == ZERO else GE, (expression(form), Const(0, "index")))
+    if implied(cond):
+        return ()
+    return None if empty((cond,)) else (guard,)
 
 
 def canonical(kind: str, form: Linear) -> Guard:
@@ -204,7 +234,7 @@ def canonical(kind: str, form: Linear) -> Guard:
 def form_of(term: Any, forms: Sequence[Linear], fresh: Linear | None) -> Linear:
     """The linear form of a right-hand side as egglog spells it."""
     match term:
-        case ("F", number):
+        case ("F", int(number)):
             return forms[number]
         case ("Num", value):
             return Linear(value, ())
@@ -212,7 +242,7 @@ def form_of(term: Any, forms: Sequence[Linear], fresh: Linear | None) -> Linear:
             return form_of(left, forms, fresh) + form_of(right, forms, fresh)
         case ("Times", factor, inner):
             return form_of(inner, forms, fresh).scaled(factor)
-        case ("Quotient", number, divisor):
+        case ("Quotient", int(number), divisor):
             return quotient(forms[number], divisor)
         case ("Floor", inner, divisor):
             return quotient(form_of(inner, forms, fresh), divisor)
@@ -224,8 +254,6 @@ def form_of(term: Any, forms: Sequence[Linear], fresh: Linear | None) -> Linear:
     raise AssertionError(f"no index term: {term}")
 
 
-
-
 def conditions(
     term: Any, forms: Sequence[Linear], fresh: Linear | None
 ) -> tuple[Guard, ...] | None:
@@ -235,9 +263,9 @@ def conditions(
             return ()
         case ("Never",):
             return None
-        case ("Zero", number):
+        case ("Zero", int(number)):
             return (canonical(ZERO, forms[number]),)
-        case ("NotNegative", number):
+        case ("NotNegative", int(number)):
             return (canonical(ATLEAST, forms[number]),)
         case ("IsZero", inner):
             return (canonical(ZERO, form_of(inner, forms, fresh)),)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from eqsatad.rules.rule import Known, Letter
-from eqsatad.terms.nodes import Apply, Const, Expr
+from eqsatad.terms.nodes import Apply, Const, Expr, Select
 
 OPERATIONS: dict[str, Callable[..., Any]] = {
     "add": lambda a, b: a + b,
@@ -20,6 +20,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "neg": lambda a: -a,
     "floordiv": lambda a, b: a // b if b else None,
     "mod": lambda a, b: a % b if b else None,
+    "abs": abs,
     "min": min,
     "max": max,
     "eq": lambda a, b: a == b,
@@ -58,6 +59,9 @@ def evaluate_literal(
         return values.get(expr)
     if isinstance(expr, Known) and expr.function not in ARITHMETIC:
         return known(expr)
+    if isinstance(expr, Select):
+        cond, *branches = (evaluate_literal(child, known, values) for child in expr.children)
+        return None if cond is None else branches[0] if cond else branches[1]
     parts = [evaluate_literal(child, known, values) for child in expr.children]
     if isinstance(expr, Known):
         return None if None in parts else ARITHMETIC[expr.function](*parts)

@@ -14,7 +14,7 @@ from eqsatad.rules.catalog import AnyRow
 from eqsatad.rules.prove_claims import claim
 from eqsatad.rules.prove_trials import trial
 from eqsatad.rules.prove_values import check_value_rule
-from eqsatad.rules.rule import DomainRow, IndexRow, IntervalRow
+from eqsatad.rules.rule import DomainRow, IndexRow, IntervalRow, TermRow
 from eqsatad.rules.value_rule import ValueRule
 
 SECONDS = 60.0
@@ -47,7 +47,7 @@ def check(row: AnyRow, seconds: float = SECONDS) -> Proof:
     if isinstance(row, ValueRule):
         check_value_rule(row)
         return Proof(row.name, "arrays", 0)
-    assert isinstance(row, IndexRow | IntervalRow | DomainRow)
+    assert isinstance(row, IndexRow | TermRow | IntervalRow | DomainRow)
     stated = claim(row)
     tried = trial(stated)
     try:

@@ -22,6 +22,7 @@ from eqsatad.rules.rule import (
     IndexRow,
     IntervalRow,
     Letter,
+    TermRow,
     extent,
 )
 from eqsatad.rules.wellformed import letters, well_formed
@@ -30,7 +31,7 @@ from eqsatad.terms.nodes import TRUE, Apply, Const, Expr
 from eqsatad.terms.ops import FLOORDIV, MOD
 from eqsatad.terms.walk import postorder, substitute
 
-CheckedRow = IndexRow | IntervalRow | DomainRow
+CheckedRow = IndexRow | TermRow | IntervalRow | DomainRow
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def claim(row: CheckedRow) -> Claim:
     return CLAIMS[type(row)](row)
 
 
-def _index(row: IndexRow) -> Claim:
+def _index(row: IndexRow | TermRow) -> Claim:
     conditions = (*_positive(divisors(row.before)), *row.when)
     conclusions = [*_shown_positive(divisors(row.after))]
     if row.before.dtype == "bool":
@@ -224,6 +225,7 @@ def _shown_positive(found: Iterable[Expr]) -> list[Conclusion]:
 
 CLAIMS: dict[type[Any], Callable[[Any], Claim]] = {
     IndexRow: _index,
+    TermRow: _index,
     IntervalRow: _interval,
     DomainRow: _domain,
 }

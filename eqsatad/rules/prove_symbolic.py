@@ -19,7 +19,7 @@ from eqsatad.rules.literals import ARITHMETIC, evaluate_literal
 from eqsatad.rules.prove_claims import Claim, Conclusion, divisors
 from eqsatad.rules.prove_trials import counterexample
 from eqsatad.rules.rule import LITERAL, Condition, Define, Known, Letter
-from eqsatad.terms.nodes import Const, Expr
+from eqsatad.terms.nodes import Const, Expr, Select
 from eqsatad.terms.walk import postorder
 
 STEPS = 2_000_000
@@ -172,8 +172,11 @@ class _Translation:
         match node:
             case Const(value, dtype):
                 return self._z3.BoolVal(value) if dtype == "bool" else self._z3.IntVal(value)
-            case Letter(name, kind, _):
-                return self._z3.Int(f"{name}:{kind}")
+            case Letter(name, kind, dtype):
+                sort = self._z3.Bool if dtype == "bool" else self._z3.Int
+                return sort(f"{name}:{kind}")
+            case Select():
+                return self._z3.If(*parts)
             case Known(function, _) if function in ARITHMETIC:
                 return self._arithmetic(function, parts)
             case Known(function, _):
@@ -189,6 +192,7 @@ class _Translation:
             "neg": lambda a: -a,
             "floordiv": self._floor,
             "mod": lambda a, b: a - b * self._floor(a, b),
+            "abs": z3.Abs,
             "min": lambda a, b: z3.If(a < b, a, b),
             "max": lambda a, b: z3.If(a < b, b, a),
             "eq": lambda a, b: a == b,
@@ -232,7 +236,8 @@ class _Translation:
         """The values of the letters in ``model``, and of what is known about them."""
 
         def number(node: Expr) -> int:
-            return int(model.eval(self(node), model_completion=True).as_long())
+            value = model.eval(self(node), model_completion=True)
+            return bool(value) if node.dtype == "bool" else int(value.as_long())
 
         nodes = postorder(*claim.exprs)
         named = [c.letter for c in claim.conditions if isinstance(c, Define)]

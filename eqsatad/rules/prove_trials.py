@@ -15,7 +15,7 @@ from eqsatad.errors import RuleError
 from eqsatad.rules.describe import spelled
 from eqsatad.rules.literals import ARITHMETIC, evaluate_literal
 from eqsatad.rules.prove_claims import Claim
-from eqsatad.rules.rule import AXIS, LITERAL, TERM, Condition, Define, Known, Letter
+from eqsatad.rules.rule import AXIS, LITERAL, TERM, TRUTH, Condition, Define, Known, Letter
 from eqsatad.terms.nodes import Const
 from eqsatad.terms.walk import postorder
 
@@ -27,6 +27,7 @@ SMALL = {
     TERM: (0, 1, -1, 2, -2, 3, 5, -4, 7),
     LITERAL: (1, 2, 3, -1, 4, -2, 6, 0),
     AXIS: (0, 1, 2, 3, 5),
+    TRUTH: (False, True),
 }
 
 Filling = Mapping[Letter, int]
@@ -166,6 +167,8 @@ def _fillings(claim: Claim) -> Iterator[tuple[dict[Letter, int], Slack]]:
 
 def pool(claim: Claim, letter: Letter) -> tuple[int, ...]:
     """The values to try for ``letter``: small ones, and those around the numbers of the claim."""
+    if letter.kind == TRUTH:
+        return SMALL[TRUTH]
     numbers = [node.value for node in postorder(*claim.exprs) if isinstance(node, Const)]
     whole = sorted({value for value in numbers if type(value) is int})
     near = [value + step for value in whole for step in (0, 1, -1)]

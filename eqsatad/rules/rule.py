@@ -1,8 +1,8 @@
 """Rows of the catalog for indices, guards and domains, as values.
 
 A pattern is an ordinary index expression or condition over *letters*. Three kinds of letter:
-``x y z`` match any index expression, ``b c d m n s`` match integer literals, ``k`` and ``q`` are
-axes. Sums match modulo order and position: ``c*k + x`` finds the multiple of any axis ``k`` in a
+``x y z u v`` match any index expression, ``b c d m n s`` match integer literals, ``k`` and ``q`` are
+axes; ``e f h`` match conditions in rows of the simplifier. Sums match modulo order and position: ``c*k + x`` finds the multiple of any axis ``k`` in a
 linear form and ``x`` is what is left, ``c*x + y`` splits a form by the multiples of ``c``.
 
 A row says nothing about how it is run: `rules.compile` turns rows into egglog, `rules.bounds`
@@ -16,12 +16,12 @@ from typing import Any
 
 from eqsatad.terms.nodes import Const, Expr, digest
 
-TERM, LITERAL, AXIS = "term", "literal", "axis"
+TERM, LITERAL, AXIS, TRUTH = "term", "literal", "axis", "truth"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Letter(Expr):
-    """A pattern letter; ``kind`` is `TERM`, `LITERAL` or `AXIS`."""
+    """A pattern letter; ``kind`` is `TERM`, `LITERAL`, `AXIS` or `TRUTH`."""
 
     name: str
     kind: str
@@ -47,9 +47,10 @@ class Known(Expr):
         return self.args
 
 
-x, y, z = (Letter(name, TERM) for name in "xyz")
+x, y, z, u, v = (Letter(name, TERM) for name in "xyzuv")
 a, b, c, d, g, m, n, p, s, w = (Letter(name, LITERAL) for name in "abcdgmnpsw")
 k, q = (Letter(name, AXIS) for name in "kq")
+e, f, h = (Letter(name, TRUTH, "bool") for name in "efh")
 
 
 def low(term: Expr) -> Known:
@@ -115,6 +116,14 @@ class IndexRow(Row):
 
 
 @dataclass(frozen=True)
+class TermRow(Row):
+    """``before`` may be replaced by ``after`` in the simplifier, which proves ``when``."""
+
+    before: Expr
+    after: Expr
+
+
+@dataclass(frozen=True)
 class IntervalRow(Row):
     """Every value of ``pattern`` lies in ``[low, high]``."""
 
@@ -131,7 +140,9 @@ class DomainRow(Row):
     matched guards are replaced by ``leaves``; without it they are substituted into like all
     others. That ``value`` lies in the range of ``axis`` is added as two guards. No letter but
     ``axis`` matches a term that mentions it. ``rank`` orders the rows: only the lowest rank that
-    matches a candidate is followed, so that independent guards do not interleave.
+    matches a candidate is followed, so that independent guards do not interleave. A row that is
+    ``shorter`` is followed only where the fresh axis has fewer values than the axis, or than
+    anybody knows.
     """
 
     guards: tuple[Expr, ...]
@@ -140,6 +151,7 @@ class DomainRow(Row):
     fresh: tuple[Letter, Expr] | None
     leaves: tuple[Expr, ...] | None
     rank: int
+    shorter: bool = False
 
 
 def _expr(value: Expr | int | bool) -> Expr:
@@ -151,6 +163,11 @@ def _expr(value: Expr | int | bool) -> Expr:
 def rewrite(name: str, before: Expr, after: Expr | int | bool, *when: Condition) -> IndexRow:
     """The row that ``before`` is ``after`` where all of ``when`` holds."""
     return IndexRow(name, when, before, _expr(after))
+
+
+def turn(name: str, before: Expr, after: Expr | int | bool, *when: Condition) -> TermRow:
+    """The row of the simplifier that ``before`` is ``after`` where all of ``when`` is proved."""
+    return TermRow(name, when, before, _expr(after))
 
 
 def interval(
@@ -169,9 +186,10 @@ def restrict(
     leaves: tuple[Expr, ...] | None = None,
     when: tuple[Condition, ...] = (),
     rank: int,
+    shorter: bool = False,
 ) -> DomainRow:
     """The row that a summed ``axis`` under ``guards`` is ``value``: see `DomainRow`."""
-    return DomainRow(name, when, guards, axis, value, fresh, leaves, rank)
+    return DomainRow(name, when, guards, axis, value, fresh, leaves, rank, shorter)
 
 
 def renamed(row: Any, name: str) -> Any:

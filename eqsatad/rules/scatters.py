@@ -37,7 +37,9 @@ def as_scatter(
 
     ``restricted`` is the same summand as the gather that the rows made of it.
     """
-    if not isinstance(term, Reduce) or term.combiner is not SUM or len(list(summands(term.body))) > 1:
+    if not isinstance(term, Reduce) or term.combiner is not SUM:
+        return None
+    if len(list(summands(term.body))) > 1:
         return None
     if not compares_data(restricted, axes):
         return None
@@ -51,7 +53,7 @@ def as_scatter(
     if domain is None or _volume(axes) + ADD_PRICE * domain.volume >= _gathered(restricted, axes):
         return None
     put: dict[Expr, Expr] = {axis: expression(form) for axis, form in position.targets.items()}
-    put.update(copies)
+    put.update((axis, copy) for axis, copy in copies.items())
     moved = domain.substitution
     spread = rebuilt(term, domain, found.opaque, value)
     assert isinstance(spread, Reduce)

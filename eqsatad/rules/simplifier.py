@@ -9,14 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from functools import lru_cache
+
 from eqsatad.errors import ArgumentError
+from eqsatad.rules.catalog import simplifier_themes
 from eqsatad.rules.index_exchange import Names, accepted
 from eqsatad.rules.index_facts import Facts, Interval
-from eqsatad.rules.index_forms import FALSE, Node, at_least, is_cond, minus, number, variable
+from eqsatad.rules.index_forms import Node, scaled
+from eqsatad.rules.index_match import head
 from eqsatad.rules.index_narrow import narrowed
 from eqsatad.rules.index_proposals import improved
-from eqsatad.rules.index_spelling import operators, spelled
-from eqsatad.terms.nodes import Const, Expr
+from eqsatad.rules.index_spelling import Tree, operators, spelled
+from eqsatad.rules.rule import TermRow
+from eqsatad.terms.nodes import Expr
 
 Bounds = Mapping[Expr, Interval]
 
@@ -28,8 +33,31 @@ def simplify(expr: Expr, bounds: Bounds | None = None, assume: Iterable[Expr] = 
     """
     names, node, facts = _asked(expr, bounds, assume, "simplify")
     before = names.tree(expr)
-    after = spelled(improved(narrowed(node, facts), facts))
-    return expr if operators(before) <= operators(after) and _kept(before) else names.expr(after)
+    after = spelled(improved(narrowed(node, facts), facts, _rows()))
+    if not _by_negative(before):
+        after = _by_positive(after, names)
+    return names.expr(after) if operators(after) < operators(before) else expr
+
+
+def _by_negative(tree: Tree) -> bool:
+    """Whether something is divided by a negative number, which only the simplifier takes."""
+    if not isinstance(tree, tuple):
+        return False
+    name, *args = tree
+    own = name in ("div", "mod") and isinstance(args[1], int) and args[1] < 0
+    return own or any(map(_by_negative, args))
+
+
+def _by_positive(tree: Tree, names: Names) -> Tree:
+    """``tree`` with ``x // -m`` as ``-x // m`` and ``x % -m`` as ``-(-x % m)``."""
+    if not isinstance(tree, tuple) or not _by_negative(tree):
+        return tree
+    name, *args = tree
+    if name in ("div", "mod") and isinstance(args[1], int) and args[1] < 0:
+        opposite = _by_positive(spelled(scaled(names.node(args[0]), -1)), names)
+        positive = (name, opposite, -args[1])
+        return positive if name == "div" else ("neg", positive)
+    return (name, *(_by_positive(arg, names) for arg in args))
 
 
 def prove(cond: Expr, bounds: Bounds | None = None, assume: Iterable[Expr] = ()) -> bool | None:
@@ -37,8 +65,7 @@ def prove(cond: Expr, bounds: Bounds | None = None, assume: Iterable[Expr] = ())
     if accepted(cond, "prove").dtype != "bool":
         raise ArgumentError(f"prove takes a condition; found the index expression {cond!r}.")
     _, node, facts = _asked(cond, bounds, assume, "prove")
-    found = facts.decide(narrowed(node, facts))
-    return found
+    return facts.decide(narrowed(node, facts))
 
 
 def bounds(expr: Expr, bounds: Bounds | None = None, assume: Iterable[Expr] = ()) -> Interval:
@@ -47,6 +74,17 @@ def bounds(expr: Expr, bounds: Bounds | None = None, assume: Iterable[Expr] = ()
         raise ArgumentError(f"bounds takes an index expression; found the condition {expr!r}.")
     _, node, facts = _asked(expr, bounds, assume, "bounds")
     return facts.extremes(narrowed(node, facts))
+
+
+@lru_cache(maxsize=1)
+def _rows() -> dict[str, list[TermRow]]:
+    """The rows of the simplifier by the kind of node that they replace."""
+    rows: dict[str, list[TermRow]] = {}
+    for theme in simplifier_themes().values():
+        for row in theme:
+            assert isinstance(row, TermRow), f"{row.name} is no row of the simplifier"
+            rows.setdefault(head(row), []).append(row)
+    return rows
 
 
 def _asked(
@@ -70,10 +108,3 @@ def _narrower(old: int | None, new: int | None, choose: object) -> int | None:
         return new if old is None else old
     return choose(old, new)  # type: ignore[no-any-return, operator]
 
-
-def _kept(tree: object) -> bool:
-    return not isinstance(tree, tuple)
-
-
-__all__ = ["FALSE", "Const", "at_least", "bounds", "is_cond", "minus", "number", "prove",
-           "simplify", "variable"]

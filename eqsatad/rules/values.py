@@ -11,7 +11,7 @@ rules and decoding never evaluate it elsewhere.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from eqsatad.terms.nodes import (
@@ -134,15 +134,22 @@ def _canonical_axis(node: Reduce, axis: Axis, taken: dict[Expr, Axis]) -> Axis:
     return found
 
 
-def encode(term: Expr, axes: tuple[Axis, ...]) -> Encoded:
-    """``term``, a value over ``axes`` with canonical bound names, for the e-graph."""
-    return _Encoder(term, axes).encoded
+def encode(
+    term: Expr, axes: tuple[Axis, ...], equal: Iterable[tuple[Expr, Expr]] = ()
+) -> Encoded:
+    """``term``, a value over ``axes`` with canonical bound names, for the e-graph.
+
+    ``equal`` are pairs of values without conditions, over axes of ``term``, which are one class.
+    """
+    return _Encoder(term, axes, equal).encoded
 
 
 class _Encoder:
     """Collects the tables, then spells every node once per set of guards above it."""
 
-    def __init__(self, term: Expr, axes: tuple[Axis, ...]) -> None:
+    def __init__(
+        self, term: Expr, axes: tuple[Axis, ...], equal: Iterable[tuple[Expr, Expr]]
+    ) -> None:
         self.encoded = Encoded()
         self.lines: dict[str, str] = {}
         self.facts: dict[str, None] = {}
@@ -155,12 +162,13 @@ class _Encoder:
         if max(len(self.encoded.axes), len(self.encoded.guards)) > BITS:
             raise TooLargeError
         top = self.spell_all(term)
+        unions = [f"(union {self.spell_all(a)} {self.spell_all(b)})" for a, b in equal]
         for n, axis in enumerate(self.encoded.axes):
             self.facts[f"(set (extent {1 << n}) {self.extent(axis)})"] = None
         for n in range(len(self.encoded.guards)):
             self.facts[f"(set (touched {1 << n}) {self.encoded.touched(1 << n)})"] = None
         lets = (f"(let {name} {text})" for text, name in self.lines.items())
-        actions = "\n".join((*lets, *self.facts, f"(TheRoot {top})"))
+        actions = "\n".join((*lets, *unions, *self.facts, f"(TheRoot {top})"))
         self.encoded.text = f"(rule () ({actions}) :ruleset input)"
 
     def group_guards(self, term: Expr) -> dict[Expr, int]:

@@ -7,11 +7,12 @@ the interval of every form that occurs. Nothing here decides anything.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from eqsatad.rules.bounds import Bounds
+from eqsatad.rules.compile import Column
 from eqsatad.rules.literals import inverse_modulo
-from eqsatad.terms.linear import Linear, atom, linear, quotient
+from eqsatad.terms.linear import Linear, atom, is_unit, linear, quotient
 from eqsatad.terms.nodes import Apply, Axis, Const, Expr
 from eqsatad.terms.ops import FLOORDIV
 
@@ -19,7 +20,9 @@ FACTS_PER_RULE = 12
 
 
 def quotient_parts(node: Expr) -> tuple[Linear, int] | None:
-    """Dividend and divisor of a quotient by a literal."""
+    """Dividend and divisor of a quotient by a literal; the unit of a size is none."""
+    if is_unit(node):
+        return None
     if isinstance(node, Apply) and node.op is FLOORDIV and isinstance(node.args[1], Const):
         return linear(node.args[0]), node.args[1].value
     return None
@@ -28,31 +31,44 @@ def quotient_parts(node: Expr) -> tuple[Linear, int] | None:
 class Facts:
     """Facts about forms, to be inserted into one e-graph at once."""
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: Bounds, intervals: Iterable[Column]) -> None:
+        """``intervals`` names the columns whose forms come with an end of their range."""
         self._bounds = bounds
+        self._ends: dict[str, list[tuple[int, str]]] = {}
+        for relation, column, end in sorted(intervals):
+            self._ends.setdefault(relation, []).append((column, end))
         self._numbers: dict[Linear, int] = {}
         self._viewed: set[tuple[object, ...]] = set()
         self.forms: list[Linear] = []
         self.lines: dict[str, None] = {}
 
     def name(self, form: Linear) -> int:
-        """The number of ``form`` in egglog; states its interval when it is first seen."""
+        """The number of ``form`` in egglog; states its value if it is a literal."""
         number = self._numbers.get(form)
         if number is None:
             number = self._numbers[form] = len(self.forms)
             self.forms.append(form)
-            lowest, highest = self._bounds.of(form)
-            if lowest is not None:
-                self.add("low", number, lowest)
-            if highest is not None:
-                self.add("high", number, highest)
             if not form.terms:
                 self.add("constant", number, form.const)
         return number
 
-    def add(self, relation: str, *columns: object) -> None:
-        """States one row of ``relation``."""
+    def add(self, relation: str, *columns: int | str) -> None:
+        """States one row of ``relation``, and the ends that rows want to know of its forms."""
         self.lines[f"({relation} {' '.join(map(str, columns))})"] = None
+        self._state_ends(relation, columns)
+
+    def question(self, head: str, *columns: int) -> str:
+        """What is asked, as a term."""
+        self._state_ends(head, columns)
+        return f"({head} {' '.join(map(str, columns))})"
+
+    def _state_ends(self, relation: str, columns: Sequence[int | str]) -> None:
+        for column, side in self._ends.get(relation, ()):
+            number = columns[column]
+            assert isinstance(number, int), "a column of forms"
+            end = self._bounds.end(self.forms[number], side)
+            if end is not None:
+                self.lines[f"({side} {number} {end})"] = None
 
     def _first(self, *view: object) -> bool:
         seen = view in self._viewed
@@ -67,7 +83,7 @@ class Facts:
             if factor == divisor or any(coef % factor == 0 for coef in factors):
                 self.split(form, factor)
         self.quotients(form)
-        return f"(Quotient {name} {divisor})"
+        return self.question("Quotient", name, divisor)
 
     def split(self, form: Linear, factor: int) -> None:
         """``form = factor * x + y`` with the residues of ``y`` symmetric around 0."""
@@ -129,11 +145,12 @@ class Facts:
             self._absences(rest, axis)
 
     def _absences(self, form: Linear, axis: Axis) -> None:
-        axis_name = self.name(atom(axis))
-        rests = [form.without(node) for _, node in form.terms]
-        for part in (form, *rests, *(atom(node) for _, node in form.terms)):
-            if axis not in part.free:
-                self.add("absent", self.name(part), axis_name)
+        """That ``axis`` is not in ``form``, or not in what is left without one of its terms."""
+        holding = [node for _, node in form.terms if axis in node.free]
+        if not holding:
+            self.add("absent", self.name(form), self.name(atom(axis)))
+        elif len(holding) == 1:
+            self.add("absent", self.name(form.without(holding[0])), self.name(atom(axis)))
 
     def text(self) -> str:
         """Rules that insert everything; rules because that is much the fastest way.

@@ -12,7 +12,7 @@ from typing import Any
 
 from eqsatad.errors import RuleError
 from eqsatad.rules.bounds import is_literal, shape
-from eqsatad.rules.compile import compile_domain, compile_index, guard_parts
+from eqsatad.rules.compile import ENDS, compile_domain, compile_index, guard_parts
 from eqsatad.rules.describe import spelled
 from eqsatad.rules.rule import (
     AXIS,
@@ -23,11 +23,13 @@ from eqsatad.rules.rule import (
     DomainRow,
     IndexRow,
     IntervalRow,
+    Known,
     Letter,
     Row,
+    TermRow,
 )
 from eqsatad.terms.nodes import Apply, Const, Expr
-from eqsatad.terms.ops import FLOORDIV, MOD
+from eqsatad.terms.ops import ADD, FLOORDIV, MOD
 from eqsatad.terms.walk import postorder, substitute
 
 
@@ -45,12 +47,14 @@ def well_formed(row: Row) -> None:
     bound = {letter for pattern in parts.patterns for letter in letters(pattern)}
     for condition in row.when:
         _bound(row.name, condition, bound)
+        _knowable(row, condition)
         if isinstance(condition, Define):
             _names_integer(row.name, condition, bound)
             bound.add(condition.letter)
     for result in parts.results:
         _bound(row.name, result, bound)
-    for pattern in parts.patterns:
+        _knowable(row, result)
+    for pattern in parts.patterns if not isinstance(row, TermRow) else ():
         for part in sums(pattern):
             _matchable(row, part)
     if compiled := COMPILED.get(type(row)):
@@ -85,6 +89,16 @@ def _index(row: IndexRow) -> Parts:
             "a quotient by a literal, or a comparison."
         )
     return Parts((before,), (row.after,))
+
+
+def _term(row: TermRow) -> Parts:
+    """Both sides of a row of the simplifier; it is matched on normal forms, not on the view."""
+    if row.before.dtype != row.after.dtype:
+        raise RuleError(
+            f"rule {row.name}: {spelled(row.before)} is {KINDS[row.before.dtype]} and "
+            f"{spelled(row.after)} is {KINDS[row.after.dtype]}. Both sides are of one kind."
+        )
+    return Parts((row.before,), (row.after,))
 
 
 KINDS = {"bool": "a condition", "index": "an index"}
@@ -122,12 +136,13 @@ def _compared(row: Row, guard: Expr) -> Expr:
 
 PARTS: dict[type[Any], Callable[[Any], Parts]] = {
     IndexRow: _index,
+    TermRow: _term,
     IntervalRow: _interval,
     DomainRow: _domain,
 }
 
 
-COMPILED: dict[type[Any], Callable[[Any], str]] = {
+COMPILED: dict[type[Any], Callable[[Any], object]] = {
     IndexRow: compile_index,
     DomainRow: compile_domain,
 }
@@ -141,6 +156,40 @@ def _bound(name: str, part: Condition, bound: set[Letter]) -> None:
             f"rule {name}: letter {', '.join(free)} of {spelled(part)} is bound by nothing. "
             "Let it occur in the pattern, or name it with let(...) before it is used."
         )
+
+
+KNOWABLE: dict[type[Any], tuple[str, ...]] = {
+    IndexRow: ("low", "high"),
+    DomainRow: ("low", "high", "extent", "gcd", "inverse"),
+}
+"""What the view holds for rows of a kind; other kinds work it out themselves."""
+
+
+def _knowable(row: Row, part: Condition) -> None:
+    """Raises for something that a row wants to know and the view never says."""
+    allowed = KNOWABLE.get(type(row))
+    value = part.value if isinstance(part, Define) else part
+    for node in postorder(value) if allowed else ():
+        if not isinstance(node, Known):
+            continue
+        if node.function not in (allowed or ()):
+            raise RuleError(
+                f"rule {row.name}: {spelled(node)} is not known here. Known are "
+                f"{', '.join(allowed or ())}."
+            )
+        if node.function in ENDS and not _has_range(row, node.args[0]):
+            raise RuleError(
+                f"rule {row.name}: {spelled(node)} is not known. Ranges are known of letters, and "
+                "in domain rows of the sum of what two guards leave."
+            )
+
+
+def _has_range(row: Row, expr: Expr) -> bool:
+    if isinstance(expr, Letter):
+        return expr.kind != LITERAL
+    if not (isinstance(row, DomainRow) and isinstance(expr, Apply) and expr.op is ADD):
+        return False
+    return all(isinstance(part, Letter) and part.kind == TERM for part in expr.args)
 
 
 def _names_integer(name: str, condition: Define, bound: set[Letter]) -> None:
@@ -189,4 +238,3 @@ def _addend(row: Row, core: Expr) -> None:
             f"rule {row.name}: remainders are matched in guards of domain rows only. Write "
             f"{spelled(core)} as a difference with a quotient."
         )
-

@@ -77,9 +77,13 @@ def placeholder(shape: Sequence[Extent], name: str = "x", dtype: str = "float32"
     return Placeholder(name, extents(shape, name), dtype)
 
 
-def size(name: str) -> Size:
-    """A symbolic extent, at least 1, known when a kernel is called."""
-    return Size(name)
+def size(name: str, *, minimum: int = 1, multiple_of: int = 1) -> Size:
+    """A symbolic extent, known when a kernel is called.
+
+    ``minimum`` and ``multiple_of`` are promises: they simplify bounds and divisions, and a call
+    with a size that breaks them is an error.
+    """
+    return Size(name, minimum, multiple_of)
 
 
 def extents(shape: Sequence[Extent], of: str) -> tuple[Expr, ...]:

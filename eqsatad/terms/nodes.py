@@ -22,6 +22,7 @@ from eqsatad.errors import (
     DtypeError,
     IndexCountError,
     OutOfBoundsError,
+    ShapeError,
     UnboundIndexError,
 )
 from eqsatad.terms.ops import (
@@ -259,12 +260,37 @@ class Const(Expr):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Size(Expr):
-    """A symbolic extent: an integer that is at least 1 and is known when a kernel is called."""
+    """A symbolic extent: an integer that is known when a kernel is called.
+
+    It is promised to be at least ``minimum`` and a multiple of ``multiple_of``.
+    """
 
     name: str
+    minimum: int = 1
+    multiple_of: int = 1
 
     def __post_init__(self) -> None:
-        self._settle(dtype="index", free=frozenset(), key=f"size:{self.name}")
+        if self.multiple_of < 1 or self.minimum < 1:
+            raise ShapeError(
+                f"size {self.name} must be at least 1 and a multiple of at least 1; found "
+                f"minimum={self.minimum} and multiple_of={self.multiple_of}."
+            )
+        # The least multiple that is large enough is as good a bound.
+        least = -(-self.minimum // self.multiple_of) * self.multiple_of
+        promised = "" if least == 1 else f":{least}:{self.multiple_of}"
+        self._settle(dtype="index", free=frozenset(), key=f"size:{self.name}{promised}")
+
+    def objection(self, number: int) -> str | None:
+        """What is wrong with ``number`` as the value of this size; None if nothing is."""
+        if number < self.minimum:
+            promised = "it is promised to be" if self.minimum > 1 else "a symbolic size is"
+            return f"size {self.name} is {number}, but {promised} at least {self.minimum}"
+        if number % self.multiple_of:
+            return (
+                f"size {self.name} is {number}, but it is promised to be a multiple of "
+                f"{self.multiple_of}"
+            )
+        return None
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -169,6 +169,8 @@ class Question:
         return f"(({cond} and {then}) or ((not {cond}) and {other}))"
 
     def _sum(self, node: Expr) -> str:
+        if isinstance(node, Size):
+            return self._atom(node)
         form = linear(node)
         if not form.terms:
             return f"({form.const})"
@@ -198,8 +200,8 @@ class Question:
         match node:
             case Axis(_, extent):
                 self.facts.append(f"{name} < {self.write(extent)}")
-            case Size():
-                pass
+            case Size(_, _, multiple):
+                self.facts += [f"{name} mod {multiple} = 0"] if multiple > 1 else []
             case Apply(op, (a, b)) if op is MOD and (interval(b)[0] or 0) > 0:
                 self.facts.append(f"0 <= {name} < {self.write(b)}")
             case Apply(op, (a, b)) if op is FLOORDIV and (interval(b)[0] or 0) > 0:

@@ -95,8 +95,8 @@ def _node(node: Expr, known: dict[Expr, Interval]) -> Interval:
     match node:
         case Const(value, _):
             return value, value
-        case Size():
-            return 1, None
+        case Size(_, minimum, multiple):
+            return -(-minimum // multiple) * multiple, None
         case Axis(_, extent):
             high = interval(extent)[1]
             return 0, None if high is None else max(0, high - 1)

@@ -35,13 +35,13 @@ from eqsatad.terms.nodes import (
 from eqsatad.terms.ops import OPS, Op
 
 MAGIC = "eqsatad-terms"
-VERSION = 1
+VERSION = 2
 
 # What each field of a node holds: a part, several, perhaps one, or something without parts.
 PART, PARTS, MAYBE, TEXT, OP, LITERAL = "part", "parts", "maybe", "text", "op", "literal"
 FIELDS: dict[type[Term], tuple[str, ...]] = {
     Const: (LITERAL, TEXT),
-    Size: (TEXT,),
+    Size: (TEXT, LITERAL, LITERAL),
     Axis: (TEXT, PART),
     Var: (TEXT, TEXT),
     Apply: (OP, PARTS),

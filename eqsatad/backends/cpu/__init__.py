@@ -8,16 +8,16 @@ and products fused into sums; with ``exact=True`` not even these.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-import numpy as np
-
+from eqsatad.backends.cpu.inlining import inlined
 from eqsatad.backends.cpu.machine import Code, host, load
 from eqsatad.backends.cpu.packing import packed
 from eqsatad.backends.cpu.pool import available, pool
+from eqsatad.backends.cpu.siblings import joined
 from eqsatad.backends.cpu.source import Machine, write
-from eqsatad.backends.extents import value
-from eqsatad.backends.kernel import STORAGE, Array, Kernel
+from eqsatad.backends.cpu.workspace import Workspaces
+from eqsatad.backends.kernel import Array, Call, Kernel
 from eqsatad.errors import ArgumentError
 from eqsatad.loops.nest import LoopProgram
 
@@ -33,10 +33,16 @@ def build(program: LoopProgram, *, threads: int | None = None, exact: bool = Fal
     if count < 1:
         raise ArgumentError(f"threads is {threads}; give at least 1, or None for all CPUs")
     here = host()
-    prepared = program if exact else packed(program, here.vector)
+    prepared = prepare(program, Machine(here.vector, here.registers), exact=exact)
     source = write(prepared, Machine(here.vector, here.registers), exact=exact)
     launch = Launcher(prepared, load(source.text, source.outside), count)
     return Kernel(program, target="cpu", source=source.text, launch=launch)
+
+
+def prepare(program: LoopProgram, machine: Machine, *, exact: bool = False) -> LoopProgram:
+    """An equal program that runs faster on ``machine``."""
+    lean = inlined(program)
+    return joined(lean if exact else packed(lean, machine.vector))
 
 
 class Launcher:
@@ -49,24 +55,52 @@ class Launcher:
         # Without a dispatcher the code runs every chunk itself.
         shared = ctypes.cast(self._dispatch, ctypes.c_void_p).value or 0
         self._dispatcher = shared if threads > 1 else 0
-        self._sizes = [size.name for size in program.sizes]
-        self._temporaries = [
-            (tensor.shape, STORAGE[tensor.dtype]) for tensor in program.temporaries
-        ]
+        self._workspaces = Workspaces(program)
 
     def __call__(
         self, inputs: Sequence[Array], outputs: Sequence[Array], sizes: Sequence[int]
     ) -> None:
-        known = dict(zip(self._sizes, sizes, strict=True))
-        temporaries = [
-            np.empty([value(extent, known) for extent in shape], dtype)
-            for shape, dtype in self._temporaries
-        ]
-        buffers = (*inputs, *outputs, *temporaries)
-        addresses = [array.__array_interface__["data"][0] for array in buffers]
-        words = (self._dispatcher, *addresses, *sizes)
-        table = (ctypes.c_int64 * len(words))(*words)
-        self._run(ctypes.addressof(table))
+        with self._workspaces.borrowed(sizes) as temporaries:
+            words = self._words(inputs, outputs, temporaries, sizes)
+            self._run(ctypes.addressof(words))
+
+    def prepared(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], sizes: Sequence[int]
+    ) -> Call:
+        """A call on these arrays, with a workspace of its own; not for several threads at once."""
+        workspace = self._workspaces.made(sizes)
+        words = self._words(inputs, outputs, workspace.addresses, sizes)
+        return Prepared(self._run, words, (*inputs, *outputs, workspace, self))
+
+    def _words(
+        self,
+        inputs: Sequence[Array],
+        outputs: Sequence[Array],
+        temporaries: Sequence[int],
+        sizes: Sequence[int],
+    ) -> ctypes.Array[ctypes.c_int64]:
+        """The table of arguments; see `source`."""
+        addresses = [array.__array_interface__["data"][0] for array in (*inputs, *outputs)]
+        words = (self._dispatcher, *addresses, *temporaries, *sizes)
+        return (ctypes.c_int64 * len(words))(*words)
+
+
+class Prepared:
+    """One call whose arguments are in place; `__call__` only runs."""
+
+    def __init__(
+        self,
+        run: Callable[[int], None],
+        words: ctypes.Array[ctypes.c_int64],
+        alive: tuple[object, ...],
+    ) -> None:
+        self._run = run
+        self._words = words
+        self._address = ctypes.addressof(words)
+        self._alive = alive
+
+    def __call__(self) -> None:
+        self._run(self._address)
 
 
 def _dispatcher(threads: int) -> ctypes._CFunctionType:

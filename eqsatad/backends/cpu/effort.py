@@ -1,7 +1,8 @@
 """How long statements take, roughly: what decides whether threads are worth waking.
 
 In picoseconds, as an index expression of sizes. Bounds that depend on outer loops are taken at
-the middle of these loops; of a condition both sides count.
+the middle of these loops; a loop whose bounds are data or locals is taken to run in full; of a
+condition both sides count.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Mapping
 
 from eqsatad.loops.nest import Accumulate, Assign, Block, For, If, Statement, Store
 from eqsatad.terms.linear import normal
-from eqsatad.terms.nodes import Apply, Const, Expr, Read
+from eqsatad.terms.nodes import Apply, Const, Expr, Read, Var
 from eqsatad.terms.ops import ADD, FLOORDIV, MAX, MUL, OPS, SUB, Op
 from eqsatad.terms.walk import postorder, substitute
 
@@ -43,6 +44,8 @@ def trips(loop: For, middles: Mapping[Expr, Expr]) -> Expr:
 
 def _one(statement: Statement, middles: Mapping[Expr, Expr]) -> Expr:
     match statement:
+        case For(axis, start, stop, body) if not _foreseen(start, stop):
+            return _one(For(axis, index(0), axis.extent, body), middles)
         case For(axis, start, stop, body):
             middle = Apply(FLOORDIV, (Apply(ADD, (start, stop)), index(2)))
             inner = effort(body, {**middles, axis: substitute(middle, middles)})
@@ -55,6 +58,11 @@ def _one(statement: Statement, middles: Mapping[Expr, Expr]) -> Expr:
         case Store(_, indices, value) | Accumulate(_, indices, value):
             return index(OPERATION + _values(value, *indices))
     raise AssertionError(f"{type(statement).__name__} is no statement")
+
+
+def _foreseen(*bounds: Expr) -> bool:
+    """Whether bounds are known before the program runs."""
+    return not any(isinstance(node, Read | Var) for node in postorder(*bounds))
 
 
 def _values(*exprs: Expr) -> int:

@@ -45,6 +45,8 @@ from eqsatad.terms.walk import postorder
 # Powers by multiplications, and those of them that are rounded once, like `pow`.
 WHOLE_POWERS = (-2, -1, 0, 1, 2, 3, 4)
 EXACT_POWERS = (-1, 0, 1, 2)
+# The largest stride at which a vector is picked out of contiguous ones.
+PICKED = 4
 TRUE_LANE = Value("true", "i1")
 
 
@@ -59,11 +61,16 @@ class Place:
 
 @dataclass(frozen=True)
 class Point:
-    """Where expressions are worked out. Axes are ordered from the outermost loop."""
+    """Where expressions are worked out. Axes are ordered from the outermost loop.
+
+    Only the lanes of ``mask`` count. ``tail`` is the mask of those inside of the lane axis, if a
+    vector may stick out of it.
+    """
 
     axes: Mapping[Axis, Place] = field(default_factory=dict)
     lanes: int = 0
     mask: Value | None = None
+    tail: Value | None = None
 
     def at(self, axis: Axis, place: Place) -> Point:
         """The point inside a loop over ``axis``."""
@@ -105,10 +112,18 @@ class Local:
 class Expressions:
     """Writes the values of expressions; each node once per point while a `scope` lasts."""
 
-    def __init__(self, w: Writer, buffers: Mapping[Tensor, str], sizes: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        w: Writer,
+        buffers: Mapping[Tensor, str],
+        sizes: Mapping[str, str],
+        roomy: frozenset[Tensor] = frozenset(),
+    ) -> None:
         self.w = w
         self.buffers = buffers
         self.sizes = sizes
+        # Where a vector may be loaded that begins or ends beyond the buffer.
+        self.roomy = roomy
         self.locals: dict[Var, Local] = {}
         self._scopes: list[dict[object, Value]] = []
         self._inside: dict[tuple[type[Expr], Expr], bool] = {}
@@ -167,12 +182,20 @@ class Expressions:
     def load(self, read: Read, point: Point) -> Value:
         """The element, or one per lane, as it is computed with."""
         dtype = read.tensor.dtype
+        kind = STORED[dtype]
         at = self.address(read.tensor, read.indices, point)
         safe = point.mask is None or safe_read(read)
+        whole = point.mask is None or (safe and point.tail is None)
         if not at.stride and at.offsets is None and (safe or not point.lanes):
-            raw = self.w.load(STORED[dtype], 0, at.base, BYTES[STORED[dtype]])
+            raw = self.w.load(kind, 0, at.base, BYTES[kind])
         elif at.stride == 1 and at.offsets is None:
-            raw = self._load_row(dtype, at.base, point)
+            spare = read.tensor in self.roomy and point.mask is point.tail
+            if whole or spare:
+                raw = self.w.load(kind, point.lanes, at.base, BYTES[kind])
+            else:
+                raw = memory.masked(self.w, dtype, point.lanes, at.base, self._mask(point))
+        elif whole and at.offsets is None and 1 < at.stride <= PICKED:
+            raw = memory.picked(self.w, dtype, point.lanes, at.base, at.stride)
         else:
             offsets = at.offsets or self.w.counting(point.lanes, at.stride)
             raw = memory.gather(self.w, dtype, at.base, offsets, self._mask(point))
@@ -197,6 +220,20 @@ class Expressions:
         offsets = at.offsets or self.w.counting(point.lanes, at.stride)
         memory.scatter(self.w, raw, at.base, offsets, self._mask(point))
 
+    def interleave(
+        self,
+        tensor: Tensor,
+        indices: tuple[Expr, ...],
+        values: tuple[Value, Value],
+        point: Point,
+    ) -> None:
+        """Stores the lanes of two values alternately, from ``indices`` on."""
+        at = self.address(tensor, indices, point)
+        even, odd = (
+            self.w.wide(narrowed(self.w, value, tensor.dtype), point.lanes) for value in values
+        )
+        memory.alternating_store(self.w, even, odd, at.base)
+
     def assign(self, var: Var, value: Value, point: Point) -> None:
         """Sets a local at this point of the tile."""
         if var not in self.locals:
@@ -218,12 +255,6 @@ class Expressions:
         if copy not in local.slots:
             local.slots[copy] = self.w.slot(local.kind, local.lanes)
         return local.slots[copy]
-
-    def _load_row(self, dtype: str, address: str, point: Point) -> Value:
-        if point.mask is None:
-            kind = STORED[dtype]
-            return self.w.load(kind, point.lanes, address, BYTES[kind])
-        return memory.masked(self.w, dtype, point.lanes, address, point.mask)
 
     def _mask(self, point: Point) -> Value:
         return point.mask or splat(TRUE_LANE, point.lanes)

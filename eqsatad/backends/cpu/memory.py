@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from eqsatad.backends.cpu.scalars import BYTES, STORED
-from eqsatad.backends.cpu.text import Value, Writer, spell
+from eqsatad.backends.cpu.text import Value, Writer, number, spell
 
 
 def masked(w: Writer, dtype: str, lanes: int, address: str, mask: Value) -> Value:
@@ -31,6 +33,43 @@ def masked_store(w: Writer, value: Value, address: str, mask: Value) -> None:
     w.line(
         f"call void @{name}({value.typed}, ptr {address}, i32 {BYTES[value.kind]}, {mask.typed})"
     )
+
+
+def picked(w: Writer, dtype: str, lanes: int, address: str, stride: int) -> Value:
+    """Every ``stride``-th element from ``address`` on, out of whole vectors.
+
+    The last vector ends with the last element that is wanted, so nothing beyond it is loaded.
+    """
+    kind = STORED[dtype]
+    last = stride * (lanes - 1) - (lanes - 1)
+    result, done = Value("poison", kind, lanes), 0
+    for start in [*range(0, last, lanes), last]:
+        place = w.address(address, kind, number(start, "i64"))
+        vector = w.load(kind, lanes, place, BYTES[kind])
+        reached = min(lanes, (start + lanes - 1) // stride + 1)
+        fresh = [lanes + stride * lane - start for lane in range(done, reached)]
+        chosen = [*range(done), *fresh, *[None] * (lanes - reached)]
+        result, done = shuffled(w, result, vector, chosen), reached
+    return result
+
+
+def alternating_store(w: Writer, even: Value, odd: Value, address: str) -> None:
+    """The lanes of ``even`` and ``odd`` in turn, as two whole vectors."""
+    lanes, kind = even.lanes, even.kind
+    for half in (0, 1):
+        first = half * lanes // 2
+        chosen = [
+            lane + side * lanes for lane in range(first, first + lanes // 2) for side in (0, 1)
+        ]
+        place = w.address(address, kind, number(half * lanes, "i64"))
+        w.store(shuffled(w, even, odd, chosen), place, BYTES[kind])
+
+
+def shuffled(w: Writer, a: Value, b: Value, chosen: Sequence[int | None]) -> Value:
+    """The ``chosen`` lanes of ``a`` followed by ``b``; None is any value."""
+    lanes = ", ".join("i32 poison" if lane is None else f"i32 {lane}" for lane in chosen)
+    mask = f"<{len(chosen)} x i32> <{lanes}>"
+    return w.emit(f"shufflevector {a.typed}, {b.typed}, {mask}", a.kind, len(chosen))
 
 
 def gather(w: Writer, dtype: str, base: str, offsets: Value, mask: Value) -> Value:

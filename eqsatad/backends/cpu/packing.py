@@ -42,6 +42,9 @@ APART = 1.5
 SHARED = 4
 PRODUCTS = 12
 
+# The longest sum whose axis does not decide how a copy lies.
+FEW = 8
+
 Span = tuple[int, int]
 
 
@@ -151,7 +154,7 @@ class Packer:
         choice = _best(wide, lanes)
         if choice is None or all(layout.natural for layout in choice.layouts):
             return statement
-        reads = {
+        reads: dict[Expr, Expr] = {
             read: self._read(read, layout)
             for read, layout in zip(wide.operands, choice.layouts, strict=True)
         }
@@ -323,9 +326,10 @@ def _choice(
     """Vectors along ``lane``, which only the operand ``vectors`` depends on."""
     extents = {axis: high - low + 1 for axis, (low, high) in spans.items()}
     rows = prod(extents[loop.axis] for loop in products.loops if loop.axis not in vectors.free)
+    summed = frozenset(loop.axis for loop in products.sums)
     layouts = []
     for read in products.operands:
-        layout = _layout(read, lane if read is vectors else None, spans)
+        layout = _layout(read, lane if read is vectors else None, spans, summed)
         if layout is None:
             return None
         layouts.append(layout)
@@ -342,27 +346,39 @@ def _choice(
     return Choice((left, right), cycles)
 
 
-def _layout(read: Read, lane: Axis | None, spans: Mapping[Axis, Span]) -> Layout | None:
+def _layout(
+    read: Read, lane: Axis | None, spans: Mapping[Axis, Span], summed: frozenset[Axis]
+) -> Layout | None:
     """How ``read`` finds all that it reads, the elements along ``lane`` next to each other."""
-    parts: list[Part] = []
-    filled: list[Span] = []
-    last: list[int] = []
+    found: list[tuple[bool, bool, Part, Span]] = []
+    lanes = 0
     for source, place in enumerate(read.indices):
         form = linear(place)
         step = form.coefficient(lane) if lane is not None else 0
-        if step < 0 or (step and last):
+        lanes += step != 0
+        split = _split(source, form, max(1, step), spans, _extent(read.tensor, source))
+        if step < 0 or lanes > 1 or split is None:
             return None
-        found = _split(source, form, max(1, step), spans, _extent(read.tensor, source))
-        if found is None:
-            return None
-        if step:
-            last.append(len(parts) + len(found) - 1)
-        parts.extend(part for part, _ in found)
-        filled.extend(span for _, span in found)
-    for place_ in last:
-        parts.append(parts.pop(place_))
-        filled.append(filled.pop(place_))
-    return Layout(read.tensor, tuple(parts), tuple(filled))
+        inner = _long(form, spans, summed)
+        last = step > 0 if lane is not None else source == len(read.indices) - 1
+        found.extend((last and part is split[-1][0], inner, part, span) for part, span in split)
+    natural = Layout(read.tensor, *_columns(found))
+    if natural.natural and (lane is None or found[-1][0]):
+        return natural
+    # What stays the same while long sums run comes first, so that they walk through memory.
+    return Layout(read.tensor, *_columns(sorted(found, key=lambda each: each[:2])))
+
+
+def _columns(
+    found: Sequence[tuple[bool, bool, Part, Span]],
+) -> tuple[tuple[Part, ...], tuple[Span, ...]]:
+    return tuple(part for _, _, part, _ in found), tuple(span for *_, span in found)
+
+
+def _long(form: Linear, spans: Mapping[Axis, Span], summed: frozenset[Axis]) -> bool:
+    """Whether the axis of a long sum is in ``form``."""
+    trips = [spans[axis][1] - spans[axis][0] + 1 for axis in form.free & summed]
+    return max(trips, default=0) > FEW
 
 
 def _extent(tensor: Tensor, dimension: int) -> int:
@@ -410,9 +426,9 @@ def _place(part: Part, parts: Sequence[Part], forms: Sequence[Linear]) -> Linear
     return Linear.build(form.const - part.low, form.terms)
 
 
-def _rebuilt(products: Products, reads: Mapping[Read, Read]) -> Statement:
+def _rebuilt(products: Products, reads: Mapping[Expr, Expr]) -> Statement:
     """The nest with other reads."""
-    block: Block = replaced((products.update,), {**reads})
+    block: Block = replaced((products.update,), reads)
     for loop in reversed(products.sums):
         block = (For(loop.axis, loop.start, loop.stop, block),)
     body: Block = (products.start, *block, products.store)

@@ -19,6 +19,7 @@ from eqsatad.backends.cpu.statements import Statements
 from eqsatad.backends.cpu.text import Module, Value, Writer, number
 from eqsatad.backends.cpu.tiles import Tile, plan
 from eqsatad.backends.cpu.tilewriter import TileWriter, spread
+from eqsatad.backends.cpu.turns import turn
 from eqsatad.loops.nest import Block, For, LoopProgram
 from eqsatad.terms.nodes import Apply, Const, Expr, Tensor
 from eqsatad.terms.ops import FLOORDIV
@@ -98,6 +99,8 @@ class Step:
         machine = self.options.machine
         if len(self.body) != 1:
             return None
+        if (copy := turn(self.body[0], machine.vector)) is not None:
+            return copy
         return plan(self.body[0], machine.vector, machine.registers, self.options.exact)
 
     @property
@@ -132,7 +135,7 @@ class Step:
         self, parameters: Sequence[str], names: Mapping[Tensor, str], sizes: Mapping[str, str]
     ) -> None:
         w = Writer(self.module, () if self.options.exact else CONTRACT)
-        expressions = Expressions(w, names, sizes)
+        expressions = Expressions(w, names, sizes, frozenset(self.program.temporaries))
         statements = Statements(w, expressions)
         with expressions.scope():
             if self.tile is not None:

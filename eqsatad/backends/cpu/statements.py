@@ -7,13 +7,15 @@ all run through everything that any of them needs, each under a mask of its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import reduce
+from itertools import groupby
 
 from eqsatad.backends.blocks import walk
 from eqsatad.backends.cpu.expressions import Expressions, Local, Place, Point
 from eqsatad.backends.cpu.scalars import COMPUTED, operation
 from eqsatad.backends.cpu.text import FLOAT_BITS, Value, Writer, number
-from eqsatad.backends.cpu.tiles import added
+from eqsatad.backends.cpu.tiles import added, pairs
 from eqsatad.loops.nest import Accumulate, Assign, Block, For, If, Statement, Store
 from eqsatad.terms.nodes import Apply, Axis, Expr, Read, Var
 from eqsatad.terms.ops import ADD, MUL
@@ -32,9 +34,35 @@ class Statements:
 
     def block(self, block: Block, points: Sequence[Point]) -> None:
         """Each statement at all of ``points`` before the next one."""
-        for statement in block:
+        for stores, run in groupby(block, key=lambda each: isinstance(each, Store)):
+            statements = list(run)
+            if stores and len(statements) > 1:
+                self._stores([each for each in statements if isinstance(each, Store)], points)
+                continue
+            for statement in statements:
+                with self.expressions.scope():
+                    self.statement(statement, points)
+
+    def _stores(self, stores: Sequence[Store], points: Sequence[Point]) -> None:
+        """Stores one after the other; two that fill the gaps of each other as whole vectors."""
+        lane = next((axis for axis, place in points[0].axes.items() if place.lane), None)
+        whole = all(point.mask is None for point in points)
+        couples = pairs(stores, lane) if whole else []
+        second = {after: before for before, after in couples}
+        for store in stores:
             with self.expressions.scope():
-                self.statement(statement, points)
+                if store in second:
+                    self._interleaved(second[store], store, points)
+                elif all(store is not before for before, _ in couples):
+                    self.statement(store, points)
+
+    def _interleaved(self, even: Store, odd: Store, points: Sequence[Point]) -> None:
+        for point in points:
+            values = (
+                self.expressions.value(even.value, point),
+                self.expressions.value(odd.value, point),
+            )
+            self.expressions.interleave(even.buffer, even.indices, values, point)
 
     def statement(self, statement: Statement, points: Sequence[Point]) -> None:
         match statement:
@@ -150,7 +178,10 @@ class Statements:
         partial: dict[Var, Var],
         points: Sequence[Point],
     ) -> None:
-        inner = [point.at(loop.axis, place).by(lanes).under(mask) for point in points]
+        inner = [
+            replace(point.at(loop.axis, place), lanes=lanes, mask=mask, tail=mask)
+            for point in points
+        ]
         for statement in loop.body:
             assert isinstance(statement, Assign), "only sums are run along lanes"
             value = added(statement)

@@ -16,6 +16,7 @@ from math import ceil, prod
 
 from eqsatad.backends.access import flat
 from eqsatad.backends.blocks import expressions_of, walk
+from eqsatad.backends.cpu.expressions import PICKED
 from eqsatad.backends.cpu.fusion import fused
 from eqsatad.backends.cpu.scalars import BYTES, COMPUTED
 from eqsatad.loops.nest import Accumulate, Assign, Block, For, If, Statement, Store
@@ -49,6 +50,7 @@ class Tile:
     """Parallel ``loops`` around ``body``, and how they are run.
 
     ``lanes`` is 0 for scalars. ``inner`` says that the lane axis is a reduction of ``body``.
+    ``turned`` is the axis along which a copy writes what it read along the lanes; see `turns`.
     """
 
     loops: tuple[For, ...]
@@ -57,6 +59,7 @@ class Tile:
     lanes: int = 0
     inner: bool = False
     counts: Mapping[Axis, int] = field(default_factory=dict)
+    turned: Axis | None = None
 
     def step(self, axis: Axis) -> int:
         """How many values of ``axis`` a tile takes."""
@@ -124,7 +127,7 @@ def length(loop: For) -> int | None:
     return None if form.terms else max(0, form.const)
 
 
-def _typical(loop: For) -> float:
+def typical(loop: For) -> float:
     """How often ``loop`` runs, more or less."""
     low, high = interval(Apply(SUB, (loop.stop, loop.start)))
     if high is None:
@@ -138,7 +141,7 @@ def _leaves(block: Block, trips: float) -> Iterator[Leaf]:
             yield from _leaves((*statement.then, *statement.other), trips)
         if not isinstance(statement, For):
             continue
-        here = trips * _typical(statement)
+        here = trips * typical(statement)
         inner = list(_leaves(statement.body, here))
         if inner:
             yield from inner
@@ -155,7 +158,7 @@ def _stores(block: Block, trips: float) -> Iterator[tuple[Store, float]]:
             case If(_, then, other):
                 yield from _stores((*then, *other), trips)
             case For(body=body):
-                yield from _stores(body, trips * _typical(statement))
+                yield from _stores(body, trips * typical(statement))
 
 
 def _leaf(loop: For, trips: float) -> Leaf:
@@ -325,12 +328,13 @@ def _cycles(tile: Tile, leaves: Sequence[Leaf], stores: Sequence[tuple[Store, fl
         work = copies * leaf.operations
         trips = leaf.trips
         if tile.inner:
-            once = _typical(leaf.loop)
+            once = typical(leaf.loop)
             trips = leaf.trips / once * ceil(once / tile.lanes)
             total += copies * ADD_UP
         total += trips * (max(LATENCY, ISSUE * max(work, loads)) + MISS * loads)
+    together = {id(store) for pair in pairs([s for s, _ in stores], tile.lane) for store in pair}
     for store, trips in stores:
-        total += trips * copies * _stored(tile, store)
+        total += trips * copies * (1 if id(store) in together else _stored(tile, store))
     results = float(copies)
     for loop in tile.loops:
         step = tile.step(loop.axis)
@@ -349,13 +353,33 @@ def _stored(tile: Tile, store: Store) -> float:
     return tile.lanes * (APART if near else ALONE)
 
 
+def pairs(stores: Sequence[Store], lane: Axis | None) -> list[tuple[Store, Store]]:
+    """Stores of every other element along ``lane`` whose elements lie between each other."""
+    found: list[tuple[Store, Store]] = []
+    left = [s for s in stores if lane is not None and stride(s.buffer, s.indices, lane) == 2]
+    while left:
+        first, *left = left
+        place = flat(first.buffer, first.indices)
+        for other in left:
+            apart = flat(other.buffer, other.indices) - place
+            if other.buffer is first.buffer and not apart.terms and abs(apart.const) == 1:
+                left.remove(other)
+                found.append((first, other) if apart.const == 1 else (other, first))
+                break
+    return found
+
+
 def _load(tile: Tile, read: Read) -> float:
     """The cost of a read in all copies of a tile."""
     copies = prod(count for axis, count in tile.counts.items() if axis in read.free)
     if not tile.lanes:
         return copies
     along = stride(read.tensor, read.indices, tile.lane)
-    return copies * (1 if along in (0, 1) else APART * tile.lanes)
+    if along in (0, 1):
+        return copies
+    # Neighbours at small strides are picked out of whole vectors.
+    few = along is not None and 1 < along <= PICKED
+    return copies * (2 * along - 1 if few and along is not None else APART * tile.lanes)
 
 
 def stride(tensor: Tensor, indices: tuple[Expr, ...], axis: Axis | None) -> int | None:

@@ -12,7 +12,8 @@ from eqsatad.backends.cpu.expressions import Expressions, Place, Point
 from eqsatad.backends.cpu.statements import Statements
 from eqsatad.backends.cpu.text import Value, Writer, number
 from eqsatad.backends.cpu.tiles import Tile, length
-from eqsatad.loops.nest import For
+from eqsatad.backends.cpu.turns import transposed
+from eqsatad.loops.nest import For, Store
 from eqsatad.terms.linear import normal
 from eqsatad.terms.nodes import Apply, Axis, Const, Expr
 from eqsatad.terms.ops import ADD, FLOORDIV, MUL, SUB
@@ -67,11 +68,28 @@ class TileWriter:
                 places.append(loops.enter_context(self.w.loop(zero, count)))
             loops.enter_context(self.expressions.scope())
             points = self._points(order, places)
-            if self.tile.inner:
+            if self.tile.turned is not None:
+                self._turn(self.tile.turned, points)
+            elif self.tile.inner:
                 assert self.tile.lane is not None, "a vector lies along an axis"
                 self.statements.along(self.tile.body, self.tile.lane, self.tile.lanes, points)
             else:
                 self.statements.block(self.tile.body, points)
+
+    def _turn(self, across: Axis, points: Sequence[Point]) -> None:
+        """Vectors read at ``points``, and written along ``across``."""
+        (store,) = self.tile.body
+        assert isinstance(store, Store), "only copies are turned"
+        rows = [self.expressions.value(store.value, point) for point in points]
+        for delta, column in enumerate(transposed(self.w, rows)):
+            axes = {
+                axis: replace(place, lane=axis is across, delta=0 if axis is across else delta)
+                if axis in (across, self.tile.lane)
+                else place
+                for axis, place in points[0].axes.items()
+            }
+            place = replace(points[0], axes=axes)
+            self.expressions.store(store.buffer, store.indices, column, place)
 
     def _outside(self, expr: Expr) -> Value:
         return self.expressions.value(expr, Point())
@@ -95,7 +113,7 @@ class TileWriter:
             if lane and self._ragged(loop):
                 here = self.w.two("add nsw", base, self.w.counting(tile.lanes))
                 mask = self.w.compare("icmp slt", here, self._outside(loop.stop))
-        point = Point(axes, 0 if tile.inner else tile.lanes, mask)
+        point = Point(axes, 0 if tile.inner else tile.lanes, mask, mask)
         return [self._copy(point, deltas) for deltas in self._deltas()]
 
     def _ragged(self, loop: For) -> bool:

@@ -1,0 +1,186 @@
+"""Nests side by side as one nest, and its borders cut off.
+
+The phases of a strided gradient are nests over the same loops that write every other element.
+As one nest they read their operands once and write whole cache lines. Where a bound of a short
+sum is an extremum that depends on a loop around it, that loop is cut where the other side takes
+over, so that all but the borders have constant bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise, product
+from math import gcd, prod
+
+from eqsatad.backends.blocks import replaced, touched, walk
+from eqsatad.backends.cpu.effort import index
+from eqsatad.backends.cpu.tiles import chain, length, typical
+from eqsatad.loops.nest import Accumulate, Assign, Block, For, LoopProgram, Nest, Statement, Store
+from eqsatad.terms.linear import Linear, expression, linear
+from eqsatad.terms.nodes import Apply, Axis, Expr
+from eqsatad.terms.ops import MAX, MIN, SUB, Op
+from eqsatad.terms.ranges import interval
+
+# The longest sum at a point, and the most pieces that a nest is cut into.
+SHORT = 16
+PIECES = 9
+
+
+def joined(program: LoopProgram) -> LoopProgram:
+    """``program`` with siblings joined and their borders cut off."""
+    nests = tuple(Nest(nest.stage, tuple(_joined(nest.body))) for nest in program.nests)
+    return replace(program, nests=nests)
+
+
+def _joined(body: Block) -> Iterator[Statement]:
+    run: list[Statement] = []
+    for statement in body:
+        if run and not _alike(run, statement):
+            yield from _merged(run)
+            run = []
+        run.append(statement)
+    if run:
+        yield from _merged(run)
+
+
+def _merged(run: Sequence[Statement]) -> Iterator[Statement]:
+    if len(run) == 1:
+        yield run[0]
+        return
+    loops, _ = chain(run[0])
+    bodies = [chain(statement)[1] for statement in run]
+    first = [each for body in bodies for each in body if not isinstance(each, Store)]
+    last = [each for body in bodies for each in body if isinstance(each, Store)]
+    yield from _cut(loops, (*first, *last))
+
+
+def _alike(run: Sequence[Statement], statement: Statement) -> bool:
+    """Whether ``statement`` goes over the same points as ``run`` and stores elsewhere."""
+    loops, body = chain(statement)
+    if not loops or not _short(body):
+        return False
+    for other in run:
+        others, theirs = chain(other)
+        same = [(each.axis, each.start, each.stop) for each in loops] == [
+            (each.axis, each.start, each.stop) for each in others
+        ]
+        if not same or not _short(theirs) or _variables(body) & _variables(theirs):
+            return False
+        if not all(_apart(a, b) for a in _stored(body) for b in _stored(theirs)):
+            return False
+    return True
+
+
+def _short(body: Block) -> bool:
+    """Whether ``body`` is short sums and stores of what is read elsewhere."""
+    if not all(isinstance(each, Store | Assign | For) for each in body) or not _stored(body):
+        return False
+    inside = [each for top in body if isinstance(top, For) for each in walk((top,))]
+    if any(isinstance(each, Store | Accumulate) for each in inside):
+        return False
+    sums = [each for each in walk(body) if isinstance(each, For)]
+    used = touched(body)
+    written = {store.buffer for store in _stored(body)}
+    reads = {tensor for tensor, writes in used.items() if not writes}
+    return prod(typical(loop) for loop in sums) <= SHORT and not written & reads
+
+
+def _stored(body: Block) -> list[Store]:
+    return [each for each in body if isinstance(each, Store)]
+
+
+def _variables(body: Block) -> set[Expr]:
+    return {each.var for each in walk(body) if isinstance(each, Assign)}
+
+
+def _apart(a: Store, b: Store) -> bool:
+    """Whether no two points, not even different ones, make ``a`` and ``b`` store in one place."""
+    if a.buffer is not b.buffer:
+        return True
+    for left, right in zip(a.indices, b.indices, strict=True):
+        one, two = linear(left), linear(right)
+        step = gcd(*(coef for form in (one, two) for coef, _ in form.terms))
+        if (one.const - two.const) % step if step else one.const != two.const:
+            return True
+    return False
+
+
+def _cut(loops: Sequence[For], body: Block) -> Iterator[Statement]:
+    """The nest of ``loops`` in pieces within which no bound changes sides."""
+    ranges = [_pieces(loop, body) for loop in loops]
+    if prod(map(len, ranges)) > PIECES:
+        ranges = [[(loop.start, loop.stop)] for loop in loops]
+    for bounds in product(*ranges):
+        yield _piece(loops, bounds, body)
+
+
+def _pieces(loop: For, body: Block) -> list[tuple[Expr, Expr]]:
+    """The range of ``loop``, cut where a bound in ``body`` changes sides."""
+    start, extent = linear(loop.start), length(loop)
+    if start.terms or extent is None:
+        return [(loop.start, loop.stop)]
+    low, high = start.const, start.const + extent
+    cuts = {place for each in walk(body) if isinstance(each, For) for place in _sides(each, loop)}
+    inside = [low, *sorted(cut for cut in cuts if low < cut < high), high]
+    return [(index(a), index(b)) for a, b in pairwise(inside)]
+
+
+def _sides(inner: For, loop: For) -> Iterator[int]:
+    """The first values of the axis of ``loop`` at which a bound of ``inner`` changes sides."""
+    for bound, op in ((inner.start, MAX), (inner.stop, MIN)):
+        match bound:
+            case Apply(found, (left, right)) if found is op:
+                form = linear(left) - linear(right)
+                if [atom for _, atom in form.terms] == [loop.axis]:
+                    yield _turn(form, loop.axis)
+
+
+def _turn(form: Linear, axis: Axis) -> int:
+    """The first value of ``axis`` at which ``form`` has another sign than before."""
+    slope = form.coefficient(axis)
+    # Where the form is 0 both sides are the same, so either belongs to either piece.
+    return -(form.const // slope) if slope > 0 else form.const // -slope + 1
+
+
+def _piece(loops: Sequence[For], bounds: Sequence[tuple[Expr, Expr]], body: Block) -> Statement:
+    """The nest over a part of the ranges, with bounds and indices worked out for it."""
+    axes: list[Axis] = []
+    places: dict[Expr, Expr] = {}
+    for loop, (start, stop) in zip(loops, bounds, strict=True):
+        low, high = linear(start), linear(stop)
+        whole = (start, stop) == (loop.start, loop.stop)
+        name = loop.axis.name if whole else f"{loop.axis.name}_{low.const}"
+        axes.append(Axis(name, expression(high - low)))
+        places[loop.axis] = expression(low + Linear.build(0, ((1, axes[-1]),)))
+    result = _settled(replaced(body, places))
+    for axis in reversed(axes):
+        result = (For(axis, index(0), axis.extent, result, True),)
+    (statement,) = result
+    return statement
+
+
+def _settled(block: Block) -> Block:
+    """``block`` with extrema of bounds replaced by the side that they always are."""
+    return tuple(
+        replace(
+            each,
+            start=_side(each.start, MAX),
+            stop=_side(each.stop, MIN),
+            body=_settled(each.body),
+        )
+        if isinstance(each, For)
+        else each
+        for each in block
+    )
+
+
+def _side(bound: Expr, op: Op) -> Expr:
+    match bound:
+        case Apply(found, (left, right)) if found is op:
+            low, high = interval(Apply(SUB, (left, right)))
+            if low is not None and low >= 0:
+                return left if op is MAX else right
+            if high is not None and high <= 0:
+                return right if op is MAX else left
+    return bound

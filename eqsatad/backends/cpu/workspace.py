@@ -1,0 +1,80 @@
+"""Memory for the temporaries of a program: kept between calls, one block for each call at a time.
+
+Fresh memory costs a page fault for every few kilobytes, more than many kernels take to fill it.
+Temporaries start at multiples of `ALIGNMENT`, and as much is free before and behind each, so that
+a vector of which only some lanes count may be loaded at its ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from eqsatad.backends.extents import value
+from eqsatad.backends.kernel import STORAGE, Array
+from eqsatad.loops.nest import LoopProgram
+from eqsatad.terms.nodes import Const
+
+# A cache line, and the longest vector.
+ALIGNMENT = 64
+# Blocks that are kept for calls of several threads.
+KEPT = 4
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """A block of memory and where the temporaries lie in it."""
+
+    block: Array
+    addresses: tuple[int, ...]
+
+
+class Workspaces:
+    """The workspaces of one program."""
+
+    def __init__(self, program: LoopProgram) -> None:
+        self._sizes = [size.name for size in program.sizes]
+        self._temporaries = [
+            (tensor.shape, STORAGE[tensor.dtype].itemsize) for tensor in program.temporaries
+        ]
+        shapes = [extent for shape, _ in self._temporaries for extent in shape]
+        self._fixed = all(isinstance(extent, Const) for extent in shapes)
+        # Taking from a list and appending to it are atomic.
+        self._spare: list[Workspace] = []
+
+    @contextmanager
+    def borrowed(self, sizes: Sequence[int]) -> Iterator[tuple[int, ...]]:
+        """The addresses of temporaries that nobody else uses."""
+        if not self._temporaries:
+            yield ()
+            return
+        workspace = self._taken(sizes)
+        try:
+            yield workspace.addresses
+        finally:
+            if self._fixed and len(self._spare) < KEPT:
+                self._spare.append(workspace)
+
+    def made(self, sizes: Sequence[int]) -> Workspace:
+        """A new workspace."""
+        known = dict(zip(self._sizes, sizes, strict=True))
+        places, total = [], ALIGNMENT
+        for shape, width in self._temporaries:
+            places.append(total)
+            count = width
+            for extent in shape:
+                count *= value(extent, known)
+            total += -(-count // ALIGNMENT) * ALIGNMENT + ALIGNMENT
+        block = np.empty(total + ALIGNMENT, "uint8")
+        start = block.__array_interface__["data"][0]
+        start += -start % ALIGNMENT
+        return Workspace(block, tuple(start + place for place in places))
+
+    def _taken(self, sizes: Sequence[int]) -> Workspace:
+        try:
+            return self._spare.pop()
+        except IndexError:
+            return self.made(sizes)

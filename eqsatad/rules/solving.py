@@ -1,0 +1,103 @@
+"""Integer systems by themselves: the domain rows at work on conditions over some axes.
+
+``solve`` gives axes with fewer points, the conditions that are left, and both maps: every old
+point that satisfies the conditions is one new point, and the other way round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from eqsatad.errors import ArgumentError
+from eqsatad.rules.catalog import load
+from eqsatad.rules.domains import Domain
+from eqsatad.rules.engine import Engine
+from eqsatad.rules.index_exchange import accepted
+from eqsatad.rules.summands import Conditions, as_condition
+from eqsatad.terms.linear import Linear, atom, expression, linear
+from eqsatad.terms.nodes import Axis, Expr
+from eqsatad.terms.walk import constant, postorder, substitute
+
+CANDIDATES = 8
+"""Of how many candidates the first that can be inverted is taken."""
+
+
+@dataclass(frozen=True)
+class Solution:
+    """A smaller domain with the points of the one that was asked for.
+
+    ``old`` gives each axis that was asked for over the new ``axes``; ``new`` gives each of these
+    over the old ones. ``conditions`` are left on the new axes. ``empty`` is true where it is
+    proved that nothing satisfies the conditions; there are then no axes.
+    """
+
+    axes: tuple[Axis, ...]
+    conditions: tuple[Expr, ...]
+    old: dict[Axis, Expr]
+    new: dict[Axis, Expr]
+    empty: bool = False
+
+    @property
+    def volume(self) -> int | None:
+        """The points of the box around the new domain; None where an extent is a size."""
+        total = 0 if self.empty else 1
+        for axis in self.axes:
+            if (extent := constant(axis.extent)) is None:
+                return None
+            total *= extent
+        return total
+
+
+def solve(conditions: Iterable[Expr], over: Sequence[Axis]) -> Solution:
+    """The points of the axes ``over`` that satisfy all of ``conditions``, on fewer axes.
+
+    Other axes and sizes in the conditions are parameters.
+    """
+    given = [accepted(cond, "solve") for cond in conditions]
+    if wrong := [cond for cond in given if cond.dtype != "bool"]:
+        raise ArgumentError(f"solve takes conditions; found the index expression {wrong[0]!r}.")
+    asked = tuple(over)
+    found = Conditions.of(given)
+    nodes = postorder(*given, *asked)
+    taken = {node.name for node in nodes if isinstance(node, Axis)}
+    start = Domain(asked, found.guards)
+    candidates = Engine.of(load()).domains.candidates(start, taken, CANDIDATES)
+    if not candidates:
+        return Solution((), (), {}, {}, empty=True)
+    for domain in (*candidates, start):
+        if (new := _inverse(domain, asked)) is not None:
+            break
+    else:
+        raise AssertionError("the domain that was asked for is its own inverse")
+    put = domain.substitution
+    left = [*map(as_condition, domain.guards), *(substitute(cond, put) for cond in found.opaque)]
+    old = {axis: put.get(axis, axis) for axis in asked}
+    return Solution(domain.axes, tuple(left), old, new)
+
+
+def _inverse(domain: Domain, asked: Sequence[Axis]) -> dict[Axis, Expr] | None:
+    """The new axes over the old ones; None where a value cannot be solved for its axis."""
+    known: dict[Expr, Expr] = {axis: axis for axis in domain.axes if axis in asked}
+    open_ = {axis for axis in domain.axes if axis not in asked}
+    while open_:
+        solved = [pair for old, form in domain.solved for pair in _solved_for(old, form, open_)]
+        if not solved:
+            return None
+        axis, value = solved[0]
+        known[axis] = expression(linear(substitute(value, known)))
+        open_.remove(axis)
+    return {axis: known[axis] for axis in domain.axes}
+
+
+def _solved_for(old: Axis, form: Linear, open_: set[Axis]) -> list[tuple[Axis, Expr]]:
+    """The one open axis of ``form`` as an expression over ``old``, if it moves in steps."""
+    inside = form.free & open_
+    if len(inside) != 1:
+        return []
+    (axis,) = inside
+    step, rest = form.coefficient(axis), form.without(axis)
+    if not step or axis in rest.free:
+        return []
+    distance = (atom(old) - rest).scaled(1 if step > 0 else -1)
+    return [(axis, expression(distance) // abs(step))]

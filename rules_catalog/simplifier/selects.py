@@ -1,0 +1,35 @@
+"""Selects: common parts taken out, branches under one condition joined.
+
+A condition and its negation with the branches exchanged are one select. What a branch may know
+about its condition is not a row: each branch is simplified under it.
+
+Left out on purpose
+    ``select(e, x, y) * z`` to ``select(e, x*z, y*z)`` doubles z, and goes the other way here.
+    ``select(e, x // z, y // z)`` to ``select(e, x, y) // z`` needs z to be no 0 in both branches;
+    with a literal it is `select-floor`.
+"""
+
+from eqsatad.rules.rule import e, f, m, turn, u, v, x, y, z
+from eqsatad.terms.builders import maximum, minimum, select
+
+SELECTS = (
+    turn("select-min", select(e, minimum(x, y), minimum(x, z)), minimum(x, select(e, y, z))),
+    turn("select-max", select(e, maximum(x, y), maximum(x, z)), maximum(x, select(e, y, z))),
+    turn("select-min-one", select(e, minimum(x, y), x), minimum(x, select(e, y, x))),
+    turn("select-max-one", select(e, maximum(x, y), x), maximum(x, select(e, y, x))),
+    turn("select-mul", select(e, x * y, x * z), x * select(e, y, z)),
+    turn("select-floor", select(e, x // m, y // m), select(e, x, y) // m, m > 0),
+    turn("select-and", select(e, select(f, x, y), y), select(e & f, x, y)),
+    turn("select-or", select(e, x, select(f, x, y)), select(e | f, x, y)),
+    turn("selects-add", select(e, x, y) + select(e, z, u) + v, select(e, x + z, y + u) + v),
+    turn(
+        "selects-min",
+        minimum(select(e, x, y), select(e, z, u)),
+        select(e, minimum(x, z), minimum(y, u)),
+    ),
+    turn(
+        "selects-max",
+        maximum(select(e, x, y), select(e, z, u)),
+        select(e, maximum(x, z), maximum(y, u)),
+    ),
+)
