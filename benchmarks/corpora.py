@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -80,15 +80,21 @@ class Case:
     def points(self, seed: int) -> Iterator[dict[str, int]]:
         """Random points within bounds and assumptions."""
         source = random.Random(seed)
-        literals = sorted({int(text) for text in re.findall(r"-?\d+", json.dumps(
-            [self.record["lhs"], *self.record["assume"]]))})
+        literals = sorted(
+            {
+                int(text)
+                for text in re.findall(
+                    r"-?\d+", json.dumps([self.record["lhs"], *self.record["assume"]])
+                )
+            }
+        )
         if any(None not in span and span[0] > span[1] for span in self.record["vars"].values()):
             return
         found = 0
         for number in range(TRIES):
             point = {
-                name: _draw(source, *span, literals, number)
-                for name, span in self.record["vars"].items()
+                name: _draw(source, low, high, literals, number)
+                for name, (low, high) in self.record["vars"].items()
             }
             for name, variable in self.variables.items():
                 if variable.dtype == "bool":
@@ -139,7 +145,7 @@ def build(name: str, args: list[Expr]) -> Expr:
         case "bor" | "bxor", 0:
             return args[0]
     logic = name in ("and", "or", "not")
-    if logic or name in ("==", "!=") and "bool" in [arg.dtype for arg in args]:
+    if logic or (name in ("==", "!=") and "bool" in [arg.dtype for arg in args]):
         args = [Const(bool(arg.value), "bool") if isinstance(arg, Const) else arg for arg in args]
     if name not in EXPRS:
         raise NotExpressibleError(name)
@@ -168,7 +174,7 @@ def _euclidean(a: int, b: int) -> int:
     return 0 if b == 0 else a // b if b > 0 else -(a // -b)
 
 
-MEANING = {
+MEANING: dict[str, Callable[..., Any]] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,
     "*": lambda a, b: a * b,

@@ -1,8 +1,11 @@
 """The speed of 28 gradient kernels beside numpy and, where installed, torch and jax.
 
-``python -m benchmarks.kernels [--only ID] [--repeats N] [--opencl]``: one process, one thread,
-everything interleaved, the least time counts. The exit code is 1 when a row is wrong or takes
-more than `LIMIT` times as long as the best peer.
+``python -m benchmarks.kernels [--only ID] [--repeats N] [--threads N] [--opencl] [--json FILE]
+[--plot FILE]``: one process, everything interleaved, the least time counts. ``peak`` and ``copy``
+say what part of the products or of the memory traffic that this machine reached in the same run a
+kernel makes (bytes of inputs and outputs, once each); ``first`` is the time to differentiate and
+compile. The exit code is 1 when a row is wrong or takes more than `LIMIT` times as long as the
+best peer.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,7 +27,10 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+import eqsatad as ea
 from benchmarks.kernel_cases import CASES, Arrays, Problem
+from benchmarks.kernel_limits import copy_bandwidth, fma_peak
+from eqsatad.pipeline import counted
 
 DATA = Path(__file__).parent / "data" / "kernels.json"
 LIMIT = 12.0
@@ -32,23 +38,42 @@ LIMIT = 12.0
 TOLERANCE = 2e-4
 
 # Read by the libraries when they are loaded, so they must be set before the process starts.
-ONE_THREAD = {
-    **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
-    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
-}
+POOLS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NPROC")
+XLA_ALONE = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
 Call = Callable[[], Any]
 
 
 @dataclass(frozen=True)
+class Work:
+    """The float operations of one call, and the bytes of its inputs and outputs."""
+
+    operations: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Operations and bytes a second that the machine can do on the threads of the run."""
+
+    operations: float
+    bytes: float
+
+
+@dataclass(frozen=True)
 class Timing:
-    """One row: the least seconds of each contender, and the largest relative error of ours."""
+    """One row: the least seconds of each contender, and the largest relative error of ours.
+
+    ``work`` is what our kernel computes and moves, ``first`` the seconds until it could be called.
+    """
 
     id: str
     ours: float
     opencl: float | None
     peers: Mapping[str, float]
     error: float
+    work: Work
+    first: float
 
     @property
     def best(self) -> str:
@@ -68,9 +93,22 @@ class Timing:
 
 def our_call(problem: Problem, target: str) -> Call:
     """A call of our kernel on the problem's arrays."""
-    kernel = problem.ours.build(target)
+    return called(problem.ours.build(target), problem)
+
+
+def called(kernel: Any, problem: Problem) -> Call:
+    """A call of ``kernel`` on the problem's arrays."""
     arrays = {name: problem.arrays[name] for name in kernel.inputs}
     return lambda: kernel(**arrays)
+
+
+def work_of(kernel: Any, problem: Problem) -> Work:
+    """What one call of ``kernel`` computes, counted by its loops, and the arrays it touches."""
+    arrays = {name: problem.arrays[name] for name in kernel.inputs}
+    execution, _ = counted(kernel.loops, {}, None)
+    results = kernel(**arrays)
+    moved = sum(array.nbytes for array in (*arrays.values(), *results))
+    return Work(execution.total.multiplications + execution.total.additions, moved)
 
 
 def numpy_call(problem: Problem) -> Call:
@@ -81,7 +119,7 @@ def numpy_call(problem: Problem) -> Call:
 def torch_call(problem: Problem) -> Call:
     """The backward pass of torch alone, its forward pass done before."""
     torch = import_module("torch")
-    torch.set_num_threads(1)
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     arrays = {name: torch.from_numpy(array) for name, array in problem.arrays.items()}
     wrt = [arrays[name].requires_grad_() for name in problem.wrt]
     result = problem.torch(torch, arrays)
@@ -139,54 +177,101 @@ def measure(name: str, peers: Mapping[str, Callable[[Problem], Call]], options: 
     """The timing of one row at its full size."""
     case = CASES[name]
     problem = case.make(**case.full)
-    targets = {"ours": "cpu", **({"opencl": "opencl"} if options.opencl else {})}
-    own = {label: our_call(problem, target) for label, target in targets.items()}
+    start = time.perf_counter()
+    kernel = problem.ours.build("cpu")
+    first = time.perf_counter() - start
+    own = {"ours": called(kernel, problem)}
+    if options.opencl:
+        own["opencl"] = our_call(problem, "opencl")
     worst = max(error(problem, call()) for call in own.values())
     times = least({**own, **{peer: make(problem) for peer, make in peers.items()}}, options.repeats)
     ours, opencl = times.pop("ours"), times.pop("opencl", None)
-    return Timing(name, ours, opencl, times, worst)
+    return Timing(name, ours, opencl, times, worst, work_of(kernel, problem), first)
 
 
-def row(timing: Timing, peers: Mapping[str, Any]) -> list[str]:
+def row(timing: Timing, peers: Mapping[str, Any], limits: Limits) -> list[str]:
     """A row of the table, in microseconds."""
     seconds = [timing.ours, timing.opencl, *(timing.peers[peer] for peer in peers)]
     cells = ["-" if value is None else f"{value * 1e6:,.0f}" for value in seconds]
     verdict = f"{timing.ratio:.2f}" if timing.fine else f"[red]{timing.ratio:.2f}[/]"
-    return [timing.id, *cells, timing.best, verdict, f"{timing.error:.1e}"]
+    peak = timing.work.operations / timing.ours / limits.operations
+    copy = timing.work.bytes / timing.ours / limits.bytes
+    shares = [f"{peak:.0%}", f"{copy:.0%}", f"{timing.first:.2f} s"]
+    return [timing.id, *cells, verdict, *shares, f"{timing.error:.0e}"]
+
+
+def parsed(arguments: list[str] | None) -> argparse.Namespace:
+    """The options of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", metavar="ID", action="append", help="only this row; repeatable")
+    parser.add_argument("--repeats", type=int, default=20, help="calls of each contender")
+    parser.add_argument("--threads", type=int, default=1, help="threads of every contender")
+    parser.add_argument("--opencl", action="store_true", help="the opencl backend as well")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where to write the figures")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="where to draw the ratios")
+    options = parser.parse_args(arguments)
+    if unknown := sorted(set(options.only or ()) - set(CASES)):
+        parser.error(f"no row {', '.join(unknown)}; there are {', '.join(CASES)}")
+    if options.threads < 1:
+        parser.error("--threads is at least 1")
+    return options
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the rows and returns the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", metavar="ID", action="append", help="only this row; repeatable")
-    parser.add_argument("--repeats", type=int, default=20, help="calls of each contender")
-    parser.add_argument("--opencl", action="store_true", help="the opencl backend as well")
-    options = parser.parse_args(arguments)
-    order = [kernel["id"] for kernel in json.loads(DATA.read_text())["kernels"]]
-    chosen = [name for name in order if options.only is None or name in options.only]
-    if not chosen:
-        parser.error(f"no such row; there are {', '.join(order)}")
+    options = parsed(arguments)
+    on_threads(options.threads)
+    ea.set_num_threads(options.threads)
+    chosen = [name for name in CASES if options.only is None or name in options.only]
     peers = {name: make for name, make in PEERS.items() if find_spec(name)}
-    columns = ("ours", "opencl", *peers, "best peer", "peer / ours", "error")
-    result = Table("row", *columns, title="least microseconds, one thread")
+    limits = Limits(fma_peak() * options.threads, copy_bandwidth())
+    columns = ("ours", "opencl", *peers, "peer / ours", "peak", "copy", "first", "error")
+    result = Table("row", *columns, title=f"least microseconds, {options.threads} thread(s)")
     timings = []
     for name in chosen:
         timings.append(measure(name, peers, options))
-        result.add_row(*row(timings[-1], peers))
+        result.add_row(*row(timings[-1], peers, limits))
     console = Console()
     console.print(result)
     mean = math.exp(sum(math.log(timing.ratio) for timing in timings) / len(timings))
     console.print(f"geometric mean of best peer / ours: {mean:.2f}")
+    console.print(
+        f"one thread: {limits.operations / options.threads / 1e9:.0f} G products and sums a "
+        f"second, {limits.bytes / 1e9:.1f} GB a second copied"
+    )
+    if options.json is not None:
+        options.json.write_text(json.dumps(figures(timings, limits, options.threads), indent=1))
+    if options.plot is not None:
+        plot(timings, options.plot)
     return 0 if all(timing.fine for timing in timings) else 1
 
 
-def on_one_thread() -> None:
-    """Starts this command again where libraries could use more than one thread."""
-    if any(os.environ.get(name) != value for name, value in ONE_THREAD.items()):
+def figures(timings: list[Timing], limits: Limits, threads: int) -> dict[str, Any]:
+    """Everything that was measured, in seconds, operations and bytes."""
+    return {"threads": threads, "limits": asdict(limits), "rows": [asdict(t) for t in timings]}
+
+
+def plot(timings: list[Timing], path: Path) -> None:
+    """Bars of the time of the best peer over ours."""
+    pyplot = import_module("matplotlib.pyplot")
+    figure, axes = pyplot.subplots(figsize=(9, 4))
+    axes.bar([timing.id for timing in timings], [timing.ratio for timing in timings])
+    axes.axhline(1.0, color="black", linewidth=1)
+    axes.set_ylabel("time of the best peer / ours")
+    axes.tick_params(axis="x", rotation=90)
+    figure.tight_layout()
+    figure.savefig(path)
+
+
+def on_threads(count: int) -> None:
+    """Starts this command again where libraries could use another number of threads."""
+    wanted = dict.fromkeys(POOLS, str(count))
+    if count == 1:
+        wanted["XLA_FLAGS"] = XLA_ALONE
+    if any(os.environ.get(name) != value for name, value in wanted.items()):
         command = [sys.executable, "-m", "benchmarks.kernels", *sys.argv[1:]]
-        os.execve(sys.executable, command, {**os.environ, **ONE_THREAD})
+        os.execve(sys.executable, command, {**os.environ, **wanted})
 
 
 if __name__ == "__main__":
-    on_one_thread()
     sys.exit(main())

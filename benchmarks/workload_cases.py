@@ -542,7 +542,8 @@ def grid_sample(c: int = 5, size: int = 9, points: int = 20) -> Gradients:
     """Pixels interpolated at computed places."""
     x, grid = array("X", c, size, size), array("grid", points, 2)
     y = nn.grid_sample(x, grid, name="Y")
-    return each(y, x, grid, ranges={"grid": (0.0, size - 1.0), "X": UNIT})
+    saved = stages_of(y, "Y_pixel", "Y_share")
+    return each(y, x, grid, saved=saved, ranges={"grid": (0.0, size - 1.0), "X": UNIT})
 
 
 def correlation(c: int = 256, h: int = 48, w: int = 64, d: int = 4) -> Gradients:
@@ -697,10 +698,10 @@ def attention(n: int, d: int) -> int:
 
 
 def correlated(c: int, h: int, w: int, d: int) -> int:
-    """The products, and the scaling of each displacement's plane of the head."""
+    """The products, and the scaling of the head or of the other image."""
     side = 2 * d + 1
     rows, columns = (side * size - d * (d + 1) for size in (h, w))
-    return c * rows * columns + rows * columns
+    return c * rows * columns + min(rows * columns, c * h * w)
 
 
 SMALL_IMAGE = {"c": 3, "f": 2, "size": 9}

@@ -5,6 +5,8 @@ The public names, each with one import path. ``import eqsatad as ea`` is the cus
 expressions.
 """
 
+from eqsatad.backends import load_kernel
+from eqsatad.backends.threads import set_num_threads
 from eqsatad.derivatives import Directional, hvp, jacobian, jvp
 from eqsatad.extract.report import CostReport, compare
 from eqsatad.pair import Half, vjp
@@ -64,6 +66,12 @@ from eqsatad.terms.builders import (
     trunc,
 )
 from eqsatad.terms.checks import check
+from eqsatad.terms.division import (
+    euclidean_div,
+    euclidean_mod,
+    truncated_div,
+    truncated_mod,
+)
 from eqsatad.terms.evaluate import evaluate
 from eqsatad.terms.nodes import Axis, Expr, Placeholder, Size, Stage, Tensor
 from eqsatad.terms.show import show
@@ -107,6 +115,8 @@ __all__ = [
     "differs",
     "equal",
     "erf",
+    "euclidean_div",
+    "euclidean_mod",
     "evaluate",
     "exp",
     "expm1",
@@ -114,6 +124,7 @@ __all__ = [
     "hvp",
     "jacobian",
     "jvp",
+    "load_kernel",
     "log",
     "log1p",
     "log2",
@@ -133,6 +144,7 @@ __all__ = [
     "rsqrt",
     "scatter",
     "select",
+    "set_num_threads",
     "show",
     "sigmoid",
     "sign",
@@ -148,5 +160,7 @@ __all__ = [
     "tan",
     "tanh",
     "trunc",
+    "truncated_div",
+    "truncated_mod",
     "vjp",
 ]

@@ -12,10 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
+from eqsatad.errors import ArgumentError
 from eqsatad.extract.cost import CostModel
 from eqsatad.extract.cut import Cut, Split
+from eqsatad.extract.program import Simplified
 from eqsatad.extract.safe import total
 from eqsatad.grad import reverse
+from eqsatad.grad.custom import spelled
 from eqsatad.grad.scope import Names
 from eqsatad.loops.combine import identity
 from eqsatad.loops.lower import lower
@@ -79,6 +82,8 @@ def vjp(
     saved takes at most ``memory_limit`` bytes, at the example values of symbolic sizes; what is
     not saved is worked out again. For the other options see `differentiate`.
     """
+    if memory_limit is not None and memory_limit < 0:
+        raise ArgumentError(f"memory_limit is {memory_limit}; give bytes, 0 to save nothing")
     catalog = load() if rules is None else tuple(rules)
     given = [inputs] if isinstance(inputs, Tensor) else list(inputs)
     became = inline_copies([output], keep=given)
@@ -86,39 +91,47 @@ def vjp(
     adjoints = reverse(output, given, allow_zero=allow_zero, ties=ties)
     head = adjoints.head
     assert head is not None, "a head is made where none is given"
+    simplify = partial(simplified, cost=cost, rules=catalog, limits=limits)
     plain = [output, *adjoints.results]
-    clear = {tensor.name for tensor in program(plain)}
     for whole in (at_positions(plain), plain):
-        joint = simplified(whole, cost=cost, rules=catalog, limits=limits).outputs
+        joint = simplify(whole).outputs
         cut = Split(joint[0], joint[1:], head, model(cost)).cut(memory_limit)
         if whole == plain or any(map(_searches, cut.kept)):
             break
-    saved = _saved(cut.kept, joint, clear)
-    ahead = simplified(_forward(joint[0], saved), cost=cost, rules=catalog, limits=limits)
-    back = simplified(_backward(joint[1:], cut, saved), cost=cost, rules=catalog, limits=limits)
+    saved = _saved(cut.kept, joint, {tensor.name for tensor in program(plain)})
+    back = simplify(_backward(joint[1:], cut, saved))
+    arrays = _arrays(back.outputs)
+    saved = {stage: one for stage, one in saved.items() if one in arrays}
+    ahead = simplify(_forward(joint[0], saved))
     kept = tuple(one for stage, one in saved.items() if stage is not joint[0])
-    title = f"{{}} program of {output.name}"
-    first, second = _arrays(ahead.outputs), _arrays(back.outputs)
-    taken = [tensor for tensor in second if tensor not in (*saved.values(), head)]
+    taken = [tensor for tensor in arrays if tensor not in (*saved.values(), head)]
     return (
-        Half(
-            results=ahead.outputs,
-            title=title.format("forward"),
-            notes=(),
-            saturation=ahead.saturation,
-            rules=catalog,
-            inputs=tuple(first),
-            saved=kept,
+        _half(f"forward program of {output.name}", ahead, _arrays(ahead.outputs), kept, catalog),
+        _half(
+            f"backward program of {output.name}",
+            back,
+            (*taken, *saved.values(), head),
+            kept,
+            catalog,
         ),
-        Half(
-            results=back.outputs,
-            title=title.format("backward"),
-            notes=(),
-            saturation=back.saturation,
-            rules=catalog,
-            inputs=(*taken, *saved.values(), head),
-            saved=kept,
-        ),
+    )
+
+
+def _half(
+    title: str,
+    found: Simplified,
+    inputs: Iterable[Tensor],
+    saved: tuple[Placeholder, ...],
+    rules: Catalog,
+) -> Half:
+    return Half(
+        results=found.outputs,
+        title=title,
+        notes=tuple(f"saved: {one.name} {spelled(one.shape)} of {one.dtype}" for one in saved),
+        saturation=found.saturation,
+        rules=rules,
+        inputs=tuple(inputs),
+        saved=saved,
     )
 
 

@@ -224,9 +224,7 @@ def differentiate(
     )
     given = _inputs(adjoints, wanted)
     if simplify:
-        found = simplified(
-            adjoints.results, cost=cost, rules=catalog, limits=limits
-        )
+        found = simplified(adjoints.results, cost=cost, rules=catalog, limits=limits)
     else:
         found = Simplified(tuple(adjoints.results), UNTOUCHED)
     return Gradients(

@@ -22,9 +22,13 @@ Scores = Callable[[ea.Tensor, list[ea.Tensor]], ea.Tensor]
 
 
 def small(x: ea.Tensor, weights: list[ea.Tensor]) -> ea.Tensor:
-    """Two flat convolutions, an average pooling and two dense layers, over 28 x 14 points."""
+    """Two flat convolutions, an average pooling and two dense layers, over 28 x 14 points.
+
+    Channels are last, as some libraries have them, and moved where that is convenient.
+    """
     w1, b1, w2, b2, w3, b3, w4, b4 = weights
-    t = nn.relu(nn.conv2d(x, w1, b1, name="conv1"), name="relu1")
+    t = nn.transpose(x, (0, 3, 1, 2), name="channels_first")
+    t = nn.relu(nn.conv2d(t, w1, b1, name="conv1"), name="relu1")
     t = nn.relu(nn.conv2d(t, w2, b2, name="conv2"), name="relu2")
     t = nn.transpose(nn.avg_pool(t, 2, stride=2), (0, 2, 3, 1), name="pooled")
     t = nn.relu(nn.dense(nn.flatten(t), w3, b3, name="dense1"), name="relu3")
@@ -43,13 +47,18 @@ def lenet(x: ea.Tensor, weights: list[ea.Tensor]) -> ea.Tensor:
 
 
 def tall(images: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The images as 28 x 14 points: rows three times, and a border."""
-    return np.pad(np.repeat(images, 3, axis=2), ((0, 0), (0, 0), (2, 2), (3, 3)))
+    """The images as 28 x 14 points, channels last: rows three times, and a border."""
+    return np.pad(np.repeat(images, 3, axis=1), ((0, 0), (2, 2), (3, 3)))[..., None]
+
+
+def square(images: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The images as they are, channels first."""
+    return images[:, None]
 
 
 NETWORKS: dict[str, tuple[Scores, Callable[..., NDArray[np.float32]], list[tuple[int, ...]]]] = {
     "small": (small, tall, [(4, 1, 3, 5), (4, 4, 3, 5), (16, 144), (CLASSES, 16)]),
-    "lenet": (lenet, np.asarray, [(6, 1, 3, 3), (16, 6, 3, 3), (32, 64), (CLASSES, 32)]),
+    "lenet": (lenet, square, [(6, 1, 3, 3), (16, 6, 3, 3), (32, 64), (CLASSES, 32)]),
 }
 
 
@@ -110,7 +119,7 @@ def train(name: str, steps: int) -> float:
     """The accuracy on the training images after ``steps`` steps."""
     scores, shaped, shapes = NETWORKS[name]
     digits = load_digits()
-    x = shaped((digits.images / 16).astype(np.float32)[:, None])
+    x = shaped((digits.images / 16).astype(np.float32))
     labels = digits.target.astype(np.int32)
     start = time.perf_counter()
     network = Network(scores, x.shape[1:], shapes)

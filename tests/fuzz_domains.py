@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from eqsatad.rules.catalog import load
-from eqsatad.rules.domains import Domain
+from eqsatad.rules.domain import Domain
 from eqsatad.rules.engine import Engine
 from eqsatad.rules.indices import ATLEAST, ZERO, Guard
 from eqsatad.terms.linear import Linear, expression, linear

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from eqsatad.rules.catalog import load
-from eqsatad.rules.domains import Domain, Domains, Limits
+from eqsatad.rules.domain import Domain
+from eqsatad.rules.domains import Domains, Limits
 from eqsatad.rules.engine import Engine
 from eqsatad.rules.indices import ATLEAST, ZERO, Guard, Indices
 from eqsatad.rules.rule import Row

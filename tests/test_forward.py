@@ -258,3 +258,26 @@ def test_gradient_of_a_gradient_through_a_scatter():
     expected = 8 * np.outer(values, values) * same + np.diag(4 * sums[places])
     (found,) = ea.evaluate([second], {"x": values, "places": places})
     np.testing.assert_allclose(found, expected)
+
+
+KERNELS = {
+    "tanh": "y = sum(tanh(x[k]) * x[k])",
+    "maximum": "y = max(sin(x[k]))**2",
+    "product": "y = prod(x[k])",
+    "ratio": "y = sum(exp(x[k]) * x[k]) / sum(exp(x[k]))",
+}
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+@pytest.mark.parametrize("name", KERNELS)
+def test_kernels_of_second_derivatives(name, target):
+    y = ea.op(KERNELS[name], x=X)
+    product = ea.hvp(y, X)
+    matrix = ea.jacobian(ea.differentiate(y, [X], "identity")[0], X)
+    values, way = np.array([0.3, -0.7, 1.1, 0.4]), np.array([1.0, -2.0, 0.5, 3.0])
+    (along,) = product.build(target)(**{"x": values, product.tangents[0].name: way})
+    (whole,) = matrix.build(target)(x=values)
+    np.testing.assert_allclose(whole @ way, along, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(whole, whole.T, rtol=1e-9, atol=1e-12)
+    (expected,) = ea.evaluate(list(product), {"x": values, product.tangents[0].name: way})
+    np.testing.assert_allclose(along, expected, rtol=1e-9, atol=1e-12)

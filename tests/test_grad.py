@@ -724,6 +724,15 @@ def test_factor_that_a_sum_can_move_out_is_not_shared_over_all_axes():
     assert made_for(output, [A, B, X]) == []
 
 
+def test_shared_adjoint_is_worked_out_where_it_counts_only():
+    point, i, j = tensor("point", 5), axis(5, "i"), axis(5, "j")
+    square = (point[i] - point[j]) * (point[i] - point[j])
+    loss = ea.compute((), lambda: ea.sum(square, axis=(i, j), where=i < j), "loss")
+    (made,) = made_for(loss, [point])
+    (value,) = evaluate([made], values([made], 0))
+    assert np.array_equal(value != 0, np.triu(np.ones((5, 5), bool), 1))
+
+
 def test_shared_adjoint_lives_over_the_axes_of_its_node():
     output = ea.compute((4, 4), lambda i, j: (X[i] + W[i]) * A[i, j])
     (stage,) = made_for(output, [X, W])

@@ -14,7 +14,6 @@ import pytest
 from numpy.typing import NDArray
 
 import eqsatad as ea
-from eqsatad.errors import DtypeError, NotDifferentiableError, ShapeError, TermError
 from eqsatad.terms.nodes import Tensor
 from tests.operators import OPERATORS, Operator
 

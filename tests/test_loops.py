@@ -716,6 +716,24 @@ def test_random_scatters_add_what_the_evaluator_adds(data: st.DataObject) -> Non
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
 
 
+def test_a_product_starts_from_what_it_is_multiplied_by() -> None:
+    h, x = ea.placeholder((3,), "h"), ea.placeholder((3, 7), "x")
+    k = ea.reduce_axis((0, 7), "k")
+    y = ea.compute((3, 7), lambda i, j: h[i] * ea.prod(x[i, k], axis=k, where=k < j), "y")
+    counts = checked([y], {"h": array(3), "x": array(3, 7)})
+    assert counts.multiplications == 3 * 6
+
+
+def test_wrapped_index_over_two_loops_is_cut_at_its_step() -> None:
+    n = 500
+    x, w = ea.placeholder((n,), "x"), ea.placeholder((9,), "w")
+    k = ea.reduce_axis((0, 9), "k")
+    y = ea.compute((n,), lambda i: ea.sum(x[(i - k) % n] * w[k], axis=k), "y")
+    counts = checked([y], {"x": array(n), "w": array(9)})
+    assert is_clean(counts)
+    assert counts.multiplications == 9 * n
+
+
 @settings(max_examples=80, deadline=None, derandomize=True)
 @given(st.data())
 def test_random_growing_reductions_have_the_values_of_the_evaluator(data: st.DataObject) -> None:

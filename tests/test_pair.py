@@ -15,6 +15,7 @@ import pytest
 
 import eqsatad as ea
 from eqsatad import library as nn
+from eqsatad.errors import ArgumentError
 from eqsatad.extract.cost import CPU
 from eqsatad.extract.cut import Split
 from eqsatad.extract.flow import Network
@@ -111,6 +112,11 @@ def test_saved_tensors_fit_the_limit(limit, names):
     assert set(forward.saved) <= set(backward.inputs)
 
 
+def test_negative_limit_is_an_error():
+    with pytest.raises(ArgumentError, match="memory_limit is -1"):
+        ea.vjp(*network(), memory_limit=-1)
+
+
 def test_more_memory_means_less_work_backwards():
     work = [
         ea.vjp(*network(), memory_limit=limit)[1].report().total.multiplications
@@ -153,6 +159,11 @@ def test_halves_report_and_show_their_loops():
         assert word in str(half.report())
         assert [t.name for t in half.loops().outputs] == [t.name for t in half]
         assert half.loops().inputs == half.inputs
+
+
+def test_report_names_what_is_saved():
+    for half in ea.vjp(nn.max_pool(IMAGE, 2), IMAGE):
+        assert f"saved: {half.saved[0].name} (2, 3, 4, 4) of int64" in str(half.report())
 
 
 def test_saved_tensors_follow_the_output_under_their_names():

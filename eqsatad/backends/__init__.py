@@ -7,6 +7,7 @@ and OpenCL is optional.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeAlias
 
 from eqsatad.backends.kernel import Kernel
@@ -46,7 +47,7 @@ def build(
 ) -> Kernel:
     """``program`` as a kernel for ``target``, a row of `TARGETS`.
 
-    ``threads`` is for the CPU: at most so many, by default one for each CPU of the process.
+    ``threads`` is for the CPU: at most so many, by default as `threads.num_threads` says.
     ``exact`` forbids reassociating sums and fusing products into sums.
     """
     if target not in TARGETS:
@@ -54,3 +55,10 @@ def build(
             f"there is no target {target!r}; available: {', '.join(sorted(TARGETS))}"
         )
     return TARGETS[target](program, threads, exact)
+
+
+def load_kernel(path: str | Path) -> Kernel:
+    """The kernel that `Kernel.save` wrote to ``path``; it can be called, but not counted."""
+    from eqsatad.backends.saved import load_kernel as load
+
+    return load(path)

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from os import PathLike
+from pathlib import Path
 from time import perf_counter
 from typing import Protocol, TypeAlias
 
@@ -77,6 +79,29 @@ class Slot:
         return tuple(value(extent, sizes) for extent in self.tensor.shape)
 
 
+class Prepared:
+    """A call with its arguments in place: ``call()`` fills and returns ``call.outputs``."""
+
+    def __init__(
+        self,
+        launch: Launch,
+        inputs: Sequence[Array],
+        outputs: list[Array],
+        sizes: Sequence[int],
+    ) -> None:
+        self.outputs = outputs
+        prepared = getattr(launch, "prepared", None)
+        self._run: Call = (
+            partial(launch, inputs, outputs, sizes)
+            if prepared is None
+            else prepared(inputs, outputs, sizes)
+        )
+
+    def __call__(self) -> list[Array]:
+        self._run()
+        return self.outputs
+
+
 class Kernel:
     """A compiled program: ``kernel(*arrays, out=None, **named)`` gives its outputs in order.
 
@@ -91,7 +116,7 @@ class Kernel:
         self.inputs = tuple(tensor.name for tensor in loops.inputs)
         self.outputs = tuple(tensor.name for tensor in loops.outputs)
         self.sizes = tuple(size.name for size in loops.sizes)
-        self._launch = launch
+        self.launch = launch
         self._takes = [Slot.of(tensor) for tensor in loops.inputs]
         self._gives = [Slot.of(tensor) for tensor in loops.outputs]
         self._wanted = self._signature()
@@ -108,19 +133,55 @@ class Kernel:
 
     def __call__(self, *arrays: object, out: object = None, **named: object) -> list[Array]:
         """The outputs at ``arrays``, in order; written into ``out`` when it is given."""
+        raw, sizes = self._checked(arrays, named)
+        ready = [self._stored(slot, array) for slot, array in zip(self._takes, raw, strict=True)]
+        results = self._results(out, raw, sizes)
+        stores = [_store(slot, array) for slot, array in zip(self._gives, results, strict=True)]
+        self.launch(ready, stores, [sizes[name] for name in self.sizes])
+        for slot, result, store in zip(self._gives, results, stores, strict=True):
+            if store is not result and not np.shares_memory(store, result):
+                self._write_back(slot, result, store)
+        return results
+
+    def prepare(self, *arrays: object, out: object = None, **named: object) -> Prepared:
+        """A call whose arguments are checked and in place, to be made many times.
+
+        It reads the arrays and fills ``out``, or arrays of its own, as they are at each call.
+        Two threads must not make the same prepared call at once.
+        """
+        raw, sizes = self._checked(arrays, named)
+        results = self._results(out, raw, sizes)
+        stores = [_store(slot, array) for slot, array in zip(self._gives, results, strict=True)]
+        taken = [self._stored(slot, array) for slot, array in zip(self._takes, raw, strict=True)]
+        given = zip((*self._takes, *self._gives), (*raw, *results), (*taken, *stores), strict=True)
+        for slot, array, used in given:
+            if array is not used:
+                raise ArgumentError(
+                    f"{slot.name} would be copied, but a prepared call uses arrays in place; "
+                    f"pass a contiguous array of dtype {STORAGE[slot.dtype].name}"
+                )
+        return Prepared(self.launch, raw, results, [sizes[name] for name in self.sizes])
+
+    def save(self, path: str | PathLike[str], *, header: str | PathLike[str] | None = None) -> None:
+        """Writes the kernel to a file, for `load_kernel`, or for C when ``path`` says so.
+
+        ``k.so`` (or ``k.dylib``) is a shared library, ``k.o`` an object file; both export one
+        function with the name of the file, and ``header`` is where its declaration goes.
+        """
+        from eqsatad.backends.saved import save
+
+        save(self, Path(path), None if header is None else Path(header))
+
+    def _checked(
+        self, arrays: Sequence[object], named: Mapping[str, object]
+    ) -> tuple[list[Array], dict[str, int]]:
+        """The arrays in order of the inputs, and all sizes."""
         given, sizes = self._bind(arrays, named)
         raw = [_array(slot, argument) for slot, argument in zip(self._takes, given, strict=True)]
         sizes = deduce(self.loops, [array.shape for array in raw], sizes)
         for slot, array in zip(self._takes, raw, strict=True):
             _check_shape(slot, array.shape, sizes)
-        ready = [self._stored(slot, array) for slot, array in zip(self._takes, raw, strict=True)]
-        results = self._results(out, raw, sizes)
-        stores = [_store(slot, array) for slot, array in zip(self._gives, results, strict=True)]
-        self._launch(ready, stores, [sizes[name] for name in self.sizes])
-        for slot, result, store in zip(self._gives, results, stores, strict=True):
-            if store is not result and not np.shares_memory(store, result):
-                self._write_back(slot, result, store)
-        return results
+        return raw, sizes
 
     def time(self, *arrays: object, repeat: int = 5, **named: object) -> float:
         """The least seconds that one call took, out of ``repeat`` calls after a first one."""

@@ -9,14 +9,14 @@ bytes each kept byte gets a price, the smallest at which the choice fits.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from eqsatad.extract.cost import CostModel
 from eqsatad.extract.flow import Network
 from eqsatad.extract.points import Points
 from eqsatad.extract.report import ITEM_BYTES
-from eqsatad.extract.sites import price, runs, sites
+from eqsatad.extract.sites import Site, price, runs, sites
 from eqsatad.terms.nodes import Read, Reduce, Stage, Tensor
 from eqsatad.terms.walk import postorder, program, sources
 
@@ -55,6 +55,7 @@ class Split:
         self.later = _later(order, head)
         self.shared = [t for t in order if isinstance(t, Stage) and t not in self.later]
         self.needed = _needed(results, self.later)
+        self.reads = self._reads()
         self.again = {stage: self._again(stage) for stage in self.shared}
 
     def cut(self, limit: int | None = None) -> Cut:
@@ -143,24 +144,28 @@ class Split:
         if _reduces(stage) or stage.scatters:
             return float("inf")
         volume = self.points.model.volume(stage.axes)
-        wanted = sum(self._reads(reader, stage) for reader in self.later)
-        return self._work(stage) * max(1.0, wanted / max(1, volume))
+        return self._work(stage) * max(1.0, self.reads.get(stage, 0.0) / max(1, volume))
 
     def _work(self, stage: Stage) -> float:
-        roots = [(stage.body, stage.axes), *((s.value, s.axes) for s in stage.scatters)]
-        return sum(
-            price(site.node, self.points.model) * runs(site, self.points)
-            for root, axes in roots
-            for site in sites(root, axes)
-        )
+        model = self.points.model
+        return sum(price(site.node, model) * runs(site, self.points) for site in _sites(stage))
 
-    def _reads(self, reader: Stage, stage: Stage) -> float:
-        """How often ``reader`` reads an element of ``stage``."""
-        return sum(
-            runs(site, self.points)
-            for site in sites(reader.body, reader.axes)
-            if isinstance(site.node, Read) and site.node.tensor is stage
-        )
+    def _reads(self) -> dict[Tensor, float]:
+        """How often the backward program reads an element of each tensor."""
+        found: dict[Tensor, float] = {}
+        for stage in self.later:
+            for site in _sites(stage):
+                if isinstance(site.node, Read):
+                    times = runs(site, self.points)
+                    found[site.node.tensor] = found.get(site.node.tensor, 0.0) + times
+        return found
+
+
+def _sites(stage: Stage) -> Iterator[Site]:
+    """Every part of a stage that is executed; see `sites`."""
+    yield from sites(stage.body, stage.axes)
+    for scatter in stage.scatters:
+        yield from sites(scatter.value, scatter.axes)
 
 
 def _reduces(stage: Stage) -> bool:

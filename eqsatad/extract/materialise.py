@@ -169,6 +169,9 @@ class Program:
             if part not in made:
                 axes = dict(zip(indices, map(self.own_axis, indices, part.axes), strict=True))
                 body, _ = canonical(respelled(rebuilt, axes))
+                if body.free - frozenset(axes.values()):
+                    # A part inside is read through axes of which this one knows only a position.
+                    body, _ = canonical(respelled(node, axes))
                 body = total(body, tested=self.tested)
                 made[part] = Stage(self.name(part), tuple(axes.values()), body)
             return Read(made[part], indices)

@@ -99,7 +99,8 @@ class Simplification:
                 replaced[tensor] = stage if waits else self._optimised(self._joined(stage))
                 if waits:
                     self._waiting.add(stage)
-        results = fused(absorbed([replaced[tensor] for tensor in outputs]), self._cost)
+        apart = absorbed([replaced[tensor] for tensor in outputs])
+        results = fused(apart, self._cost, self._engine.simplify)
         return Answer(tuple(results), _together(self._reports))
 
     def _joined(self, stage: Stage) -> Stage:

@@ -61,10 +61,12 @@ def grid_sample(x: Tensor, places: Tensor, name: str = "grid_sample") -> Stage:
     channels, _, _ = extents(x, 3)
     points, two = extents(places, 2)
     agree("the coordinates of a place", two, 2, places)
+    pixel = ea.compute((points, 2), lambda p, n: ea.floor(places[p, n]), name=f"{name}_pixel")
+    share = ea.compute((points, 2), lambda p, n: places[p, n] - pixel[p, n], name=f"{name}_share")
 
     def body(p: Axis, c: Axis) -> Expr:
-        row, column = (ea.cast(ea.floor(places[p, n]), "index") for n in range(2))
-        down, right = (places[p, n] - ea.floor(places[p, n]) for n in range(2))
+        row, column = (ea.cast(pixel[p, n], "index") for n in range(2))
+        down, right = (share[p, n] for n in range(2))
         upper = x[c, row, column] + right * (x[c, row, column + 1] - x[c, row, column])
         below = x[c, row + 1, column]
         lower = below + right * (x[c, row + 1, column + 1] - below)

@@ -9,48 +9,28 @@ usable. Independent parts are solved apart, and equal parts (up to names) once.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from typing import Any
 
 from eqsatad.rules.compile import DOMAINS
+from eqsatad.rules.domain import (
+    Domain,
+    canonical_names,
+    independent,
+    joined,
+    put,
+    renamed,
+    restored,
+    without_single,
+)
 from eqsatad.rules.indices import ATLEAST, ZERO, Guard, Indices, conditions, form_of
 from eqsatad.rules.views import Facts, quotient_parts
 from eqsatad.terms.linear import Linear, atom, expression, linear
-from eqsatad.terms.nodes import Axis, Const, Expr
-from eqsatad.terms.walk import constant, fresh, postorder, substitute
-
-EXAMPLE_SIZE = 64
-"""What a symbolic extent counts when candidates are compared."""
-
-
-@dataclass(frozen=True)
-class Domain:
-    """The points of ``axes`` that satisfy ``guards``; ``solved`` gives the axes that left."""
-
-    axes: tuple[Axis, ...]
-    guards: tuple[Guard, ...]
-    solved: tuple[tuple[Axis, Linear], ...] = ()
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        """What makes two candidates the same: where an axis went follows from the rest."""
-        return self.axes, self.guards
-
-    @property
-    def volume(self) -> int:
-        """The points of the box around the domain."""
-        total = 1
-        for axis in self.axes:
-            total *= constant(axis.extent) or EXAMPLE_SIZE
-        return total
-
-    @property
-    def substitution(self) -> dict[Expr, Expr]:
-        """What to put for the axes that left."""
-        return {axis: expression(form) for axis, form in self.solved}
+from eqsatad.terms.nodes import Axis, Const
+from eqsatad.terms.walk import constant, fresh, postorder
 
 
 @dataclass(frozen=True)
@@ -87,28 +67,28 @@ class Domains:
 
         ``most`` bounds how many are kept of each independent part.
         """
-        domain = _without_single(domain)
+        domain = without_single(domain)
         guards = self._indices.guards(domain.guards)
         if guards is None:
             return []
         choices = []
-        for part in _independent(domain.axes, guards):
+        for part in independent(domain.axes, guards):
             solved = self._part(part, taken)
             if not solved:
                 return []
             choices.append(solved[:most])
         own = Domain((), (), domain.solved)
-        return [_joined((own, *choice)) for choice in product(*choices)]
+        return [joined((own, *choice)) for choice in product(*choices)]
 
     def _part(self, part: Domain, taken: set[str]) -> list[Domain]:
         if not part.axes:
             return [part]
-        renaming = _canonical_names(part)
-        named = _renamed(part, renaming)
+        renaming = canonical_names(part)
+        named = renamed(part, renaming)
         if named.key not in self._solved:
             self._solved[named.key] = self._search(named)
         back = {new: old for old, new in renaming.items()}
-        return [_restored(candidate, part, back, taken) for candidate in self._solved[named.key]]
+        return [restored(candidate, part, back, taken) for candidate in self._solved[named.key]]
 
     def _search(self, start: Domain) -> list[Domain]:
         """Every candidate that no row carries further, best first; none if there is no point."""
@@ -273,27 +253,6 @@ def _move(candidate: Domain, proposal: _Proposal) -> _Move:
     return _Move(candidate, proposal, axis, new, form_of(proposal.value, proposal.forms, running))
 
 
-def put(form: Linear, mapping: Mapping[Axis, Linear]) -> Linear:
-    """``form`` with other forms in place of axes, also inside its atoms."""
-    keys = frozenset(mapping)
-    if form.free.isdisjoint(keys):
-        return form
-    const, terms = form.const, list[tuple[int, Expr]]()
-    spelled: dict[Expr, Expr] = {}
-    for coef, node in form.terms:
-        if node.free.isdisjoint(keys):
-            terms.append((coef, node))
-            continue
-        if isinstance(node, Axis):
-            inner = mapping[node]
-        else:
-            spelled = spelled or {axis: expression(value) for axis, value in mapping.items()}
-            inner = linear(substitute(node, spelled))
-        const += coef * inner.const
-        terms.extend((coef * factor, part) for factor, part in inner.terms)
-    return Linear.build(const, terms)
-
-
 def _guarded(candidate: Domain) -> bool:
     """Whether a guard speaks of a summed axis: if none does, no row has anything to say."""
     summed = frozenset(candidate.axes)
@@ -392,82 +351,3 @@ def _preference(candidate: Domain) -> tuple[Any, ...]:
 
 def _quotient_count(form: Linear) -> int:
     return sum(1 for node in postorder(expression(form)) if quotient_parts(node))
-
-
-def _without_single(domain: Domain) -> Domain:
-    """``domain`` without its axes of one value, which are 0."""
-    single = [axis for axis in domain.axes if constant(axis.extent) == 1]
-    mapping = dict.fromkeys(single, Linear(0, ()))
-    return Domain(
-        tuple(axis for axis in domain.axes if axis not in mapping),
-        tuple((kind, put(form, mapping)) for kind, form in domain.guards),
-        tuple(mapping.items()),
-    )
-
-
-def _independent(axes: Sequence[Axis], guards: Sequence[Guard]) -> list[Domain]:
-    """The parts of a domain that share no summed axis, in order; first the guards without any."""
-    summed = frozenset(axes)
-    group = {axis: axis for axis in axes}
-
-    def leader(axis: Axis) -> Axis:
-        while group[axis] is not axis:
-            axis = group[axis]
-        return axis
-
-    for _, form in guards:
-        mentioned = [axis for axis in axes if axis in form.free]
-        for other in mentioned[1:]:
-            group[leader(other)] = leader(mentioned[0])
-    parts = [Domain((), tuple(g for g in guards if not g[1].free & summed))]
-    for lead in axes:
-        members = tuple(axis for axis in axes if leader(axis) is lead)
-        if leader(lead) is lead and members:
-            own = frozenset(members)
-            parts.append(Domain(members, tuple(g for g in guards if g[1].free & own)))
-    return parts
-
-
-def _joined(parts: Iterable[Domain]) -> Domain:
-    """The domain whose points are combinations of points of ``parts``."""
-    parts = tuple(parts)
-    return Domain(
-        tuple(axis for part in parts for axis in part.axes),
-        tuple(guard for part in parts for guard in part.guards),
-        tuple(pair for part in parts for pair in part.solved),
-    )
-
-
-def _canonical_names(part: Domain) -> dict[Axis, Axis]:
-    """The axes of a part under names that depend on their order alone."""
-    outer = sorted(
-        {axis for _, form in part.guards for axis in form.free} - frozenset(part.axes),
-        key=lambda axis: axis.key,
-    )
-    named = {axis: Axis(f"s{n}", axis.extent) for n, axis in enumerate(part.axes)}
-    return named | {axis: Axis(f"p{n}", axis.extent) for n, axis in enumerate(outer)}
-
-
-def _renamed(part: Domain, renaming: Mapping[Axis, Axis]) -> Domain:
-    mapping = {old: atom(new) for old, new in renaming.items()}
-    axes = tuple(renaming[axis] for axis in part.axes)
-    guards = tuple((kind, put(form, mapping)) for kind, form in part.guards)
-    return Domain(axes, guards, part.solved)
-
-
-def _restored(
-    candidate: Domain, part: Domain, back: Mapping[Axis, Axis], taken: set[str]
-) -> Domain:
-    """``candidate`` under the names of ``part``; fresh axes are named after the part's."""
-    origin = {f"s{n}": axis for n, axis in enumerate(part.axes)}
-    names = dict(back)
-    for axis in candidate.axes:
-        if axis not in names:
-            stem = origin[axis.name.split("_")[0]].name
-            names[axis] = fresh(Axis(stem, axis.extent), taken)
-    mapping = {old: atom(new) for old, new in names.items()}
-    return Domain(
-        tuple(names[axis] for axis in candidate.axes),
-        tuple((kind, put(form, mapping)) for kind, form in candidate.guards),
-        tuple((back[axis], put(form, mapping)) for axis, form in candidate.solved if axis in back),
-    )

@@ -10,9 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 from eqsatad.errors import DtypeError
+from eqsatad.rules import index_conditions as conds
 from eqsatad.rules import index_forms as forms
-from eqsatad.rules.index_facts import Interval
 from eqsatad.rules.index_forms import Node
+from eqsatad.rules.index_ranges import Interval
 from eqsatad.terms import builders
 from eqsatad.terms.division import DERIVED, divided
 from eqsatad.terms.nodes import Apply, Axis, Cast, Const, Expr, Select
@@ -21,9 +22,24 @@ from eqsatad.terms.ranges import interval
 Tree = Any
 
 NAMES = {
-    "add": "+", "sub": "-", "mul": "*", "neg": "neg", "floordiv": "div", "mod": "mod",
-    "min": "min", "max": "max", "abs": "abs", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
-    "eq": "==", "ne": "!=", "and": "and", "or": "or", "not": "not",
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "neg": "neg",
+    "floordiv": "div",
+    "mod": "mod",
+    "min": "min",
+    "max": "max",
+    "abs": "abs",
+    "lt": "<",
+    "le": "<=",
+    "gt": ">",
+    "ge": ">=",
+    "eq": "==",
+    "ne": "!=",
+    "and": "and",
+    "or": "or",
+    "not": "not",
 }
 
 
@@ -111,17 +127,17 @@ class Names:
 
 
 def _below(left: Node, right: Node) -> Node:
-    return forms.at_least(forms.shifted(forms.minus(right, left), -1))
+    return conds.at_least(forms.shifted(forms.minus(right, left), -1))
 
 
 def _equal(left: Node, right: Node) -> Node:
-    if forms.is_cond(left):
-        return forms.same_truth(left, right)
-    return forms.is_zero(forms.minus(left, right))
+    if conds.is_cond(left):
+        return conds.same_truth(left, right)
+    return conds.is_zero(forms.minus(left, right))
 
 
 def _chosen(cond: Node, then: Node, other: Node) -> Node:
-    build = forms.choose_cond if forms.is_cond(then) else forms.select
+    build = conds.choose_cond if conds.is_cond(then) else conds.select
     return build(cond, then, other)
 
 
@@ -136,19 +152,19 @@ NORMAL: dict[str, Callable[..., Node]] = {
     "tmod": lambda a, b: forms.minus(a, forms.times(b, forms.truncated(a, b))),
     "ediv": forms.euclidean,
     "emod": forms.euclidean_rest,
-    "min": forms.minimum,
-    "max": forms.maximum,
-    "abs": forms.absolute,
+    "min": conds.minimum,
+    "max": conds.maximum,
+    "abs": conds.absolute,
     "select": _chosen,
     "<": _below,
-    "<=": lambda a, b: forms.at_least(forms.minus(b, a)),
+    "<=": lambda a, b: conds.at_least(forms.minus(b, a)),
     ">": lambda a, b: _below(b, a),
-    ">=": lambda a, b: forms.at_least(forms.minus(a, b)),
+    ">=": lambda a, b: conds.at_least(forms.minus(a, b)),
     "==": _equal,
-    "!=": lambda a, b: forms.negation(_equal(a, b)),
-    "and": forms.both,
-    "or": forms.either,
-    "not": forms.negation,
+    "!=": lambda a, b: conds.negation(_equal(a, b)),
+    "and": conds.both,
+    "or": conds.either,
+    "not": conds.negation,
 }
 
 EXPRS: dict[str, Callable[..., Expr]] = {
@@ -183,4 +199,3 @@ def accepted(expr: Any, what: str) -> Expr:
             "Cast integer data to 'index'."
         )
     return expr
-

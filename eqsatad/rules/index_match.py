@@ -7,13 +7,15 @@ minimum with the opposite sign, and a select is also the one with its condition 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, reduce
 
+from eqsatad.rules import index_conditions as conds
 from eqsatad.rules import index_forms as forms
 from eqsatad.rules.bounds import is_literal
-from eqsatad.rules.index_exchange import NORMAL
 from eqsatad.rules.index_exchange import NAMES as TREE_NAMES
+from eqsatad.rules.index_exchange import NORMAL
 from eqsatad.rules.index_facts import Facts
 from eqsatad.rules.index_forms import Form, Node
 from eqsatad.rules.literals import evaluate_literal
@@ -23,8 +25,17 @@ from eqsatad.terms.ops import ADD, AND, EQ, FLOORDIV, LE, LT, MAX, MIN, MOD, MUL
 
 Match = dict[Letter, Node]
 
-HEADS = {MIN: "min", MAX: "min", FLOORDIV: "floor", MUL: "mul", LE: "ge", LT: "ge", EQ: "eq",
-         AND: "and", OR: "or"}
+HEADS = {
+    MIN: "min",
+    MAX: "min",
+    FLOORDIV: "floor",
+    MUL: "mul",
+    LE: "ge",
+    LT: "ge",
+    EQ: "eq",
+    AND: "and",
+    OR: "or",
+}
 
 
 def head(row: TermRow) -> str:
@@ -80,8 +91,9 @@ def _signed_addends(pattern: Expr, sign: int) -> Iterator[tuple[Expr, Expr]]:
             yield from _signed_addends(left, sign)
             yield Apply(MUL, (Const(-sign, "index"), right)), left // right
         case Apply(op, (coef, core)) if op is MUL and is_literal(coef) and not is_literal(core):
-            yield from ((_scaled(coef, scale), inner) for scale, inner in
-                        _signed_addends(core, sign))
+            yield from (
+                (_scaled(coef, scale), inner) for scale, inner in _signed_addends(core, sign)
+            )
         case _:
             yield Const(sign, "index"), pattern
 
@@ -137,6 +149,12 @@ def _plain(
     if known is not None and scale is not None:
         yield from _sum(rest, forms.plus(form, known, -scale), match)
         return
+    if len(rest) == 1 and _open_literal(*rest[0], match) and isinstance(core, Letter):
+        if scale in (1, -1):
+            plain = forms.scaled(forms.shifted(form, -form[1]), scale)
+            literal = {core: plain, rest[0][1]: forms.number(form[1])}
+            yield {**match, **literal}  # type: ignore[dict-item]  # a literal's core is a letter
+        return
     if any(isinstance(other, Letter) and other not in match for _, other in rest):
         # Let the others be bound first, by what they are elsewhere or by their atoms.
         for atom, factor in form[2]:
@@ -153,7 +171,7 @@ def _plain(
             yield {**match, core: value}
     elif isinstance(core, Letter) and (open_ := _open_letter(coef, match)) is not None:
         letter, sign = open_
-        factor = forms.math.gcd(forms.content(form), form[1])
+        factor = math.gcd(forms.content(form), form[1])
         if factor > 1:
             inner = forms.divided(form, sign * factor)
             yield {**match, letter: forms.number(factor), core: inner}
@@ -171,6 +189,12 @@ def _open_letter(coef: Expr, match: Match) -> tuple[Letter, int] | None:
     return None
 
 
+def _open_literal(coef: Expr, core: Expr, match: Match) -> bool:
+    """Whether an addend is a literal letter that is not bound, as it stands."""
+    literal = isinstance(core, Letter) and core.kind == LITERAL and core not in match
+    return literal and isinstance(coef, Const) and coef.value == 1
+
+
 def _divisible(form: Form, scale: int) -> bool:
     return form[1] % scale == 0 and all(coef % scale == 0 for _, coef in form[2])
 
@@ -185,8 +209,13 @@ def _core(core: Expr, sign: int, atom: Node, match: Match) -> Iterator[Match]:
         return
     if core.op in (MIN, MAX):
         if (core.op is MIN) == (sign > 0):
-            yield from _operands(core.args, [forms.scaled(arg, sign) for arg in atom[1]],
-                                 forms.minimum if core.op is MIN else forms.maximum, _form, match)
+            yield from _operands(
+                core.args,
+                [forms.scaled(arg, sign) for arg in atom[1]],
+                conds.minimum if core.op is MIN else conds.maximum,
+                _form,
+                match,
+            )
     elif core.op is FLOORDIV:
         # -(x // m) is (m - 1 - x) // m.
         top = atom[1] if sign > 0 else forms.minus(forms.number(atom[2] - 1), atom[1])
@@ -199,12 +228,16 @@ def _core(core: Expr, sign: int, atom: Node, match: Match) -> Iterator[Match]:
         def read(pattern: Expr, form: Form, bound: Match) -> Iterator[Match]:
             return _form(pattern, forms.scaled(form, sign) if pattern is last else form, bound)
 
-        yield from _operands(core.args, atoms, forms.times, read, match)
+        yield from _operands(core.args, atoms, _product, read, match)
+
+
+def _product(*parts: Form) -> Form:
+    return reduce(forms.times, parts)
 
 
 def _select(core: Select, sign: int, atom: Node, match: Match) -> Iterator[Match]:
     _, cond, then, other = atom
-    turned = forms.negation(cond), other, then
+    turned = conds.negation(cond), other, then
     for test, yes, no in ((cond, then, other), turned):
         for found in _cond(core.cond, test, match):
             for more in _form(core.then, forms.scaled(yes, sign), found):
@@ -246,11 +279,11 @@ def _cond(pattern: Expr, cond: Node, match: Match) -> Iterator[Match]:
         return
     assert isinstance(pattern, Apply), f"no condition: {pattern}"
     if pattern.op is NOT:
-        yield from _cond(pattern.args[0], forms.negation(cond), match)
+        yield from _cond(pattern.args[0], conds.negation(cond), match)
     elif HEADS.get(pattern.op) != cond[0]:
         return
     elif pattern.op in (AND, OR):
-        join = forms.both if pattern.op is AND else forms.either
+        join = conds.both if pattern.op is AND else conds.either
         yield from _operands(pattern.args, cond[1], join, _cond, match)
     else:
         left, right = pattern.args

@@ -9,6 +9,16 @@ from __future__ import annotations
 
 import math
 
+from eqsatad.rules.index_conditions import (
+    at_least,
+    both,
+    is_cond,
+    is_zero,
+    minimum,
+    negation,
+    rebuilt,
+    select,
+)
 from eqsatad.rules.index_facts import Facts
 from eqsatad.rules.index_forms import (
     FALSE,
@@ -16,24 +26,16 @@ from eqsatad.rules.index_forms import (
     Cond,
     Form,
     Node,
-    at_least,
-    both,
     euclidean,
     euclidean_rest,
     floor,
-    is_cond,
-    is_zero,
     make,
-    minimum,
     minus,
-    negation,
     number,
     order,
     plus,
     quotient,
-    rebuilt,
     scaled,
-    select,
     shifted,
     single,
     times,
@@ -70,7 +72,7 @@ def _atom(atom: Node, facts: Facts) -> Form:
         case "sel":
             return _select(atom, facts)
         case "fdiv" | "tdiv" | "ediv" | "emod":
-            return _division(atom[0], *(_form(part, facts) for part in atom[1:]), facts)
+            return _division(atom[0], _form(atom[1], facts), _form(atom[2], facts), facts)
         case "mul":
             return rebuilt(atom, lambda part: _atom(part, facts))
     return single(atom)
@@ -206,4 +208,3 @@ def _conjuncts(cond: Cond, facts: Facts) -> Cond:
             return FALSE
         kept[place : place + 1] = [] if new == TRUE else [new]
     return both(*kept)
-

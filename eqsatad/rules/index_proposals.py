@@ -12,30 +12,24 @@ from itertools import chain
 
 import numpy as np
 
+from eqsatad.rules.index_conditions import both, either, inside, is_cond, minimum, replaced
 from eqsatad.rules.index_facts import Facts
 from eqsatad.rules.index_forms import (
     FALSE,
     TRUE,
     Node,
-    both,
-    either,
     floor,
-    inside,
-    is_cond,
     make,
-    minimum,
     minus,
     number,
     order,
     plus,
-    replaced,
     single,
 )
 from eqsatad.rules.index_match import rewritten
 from eqsatad.rules.index_narrow import narrowed
 from eqsatad.rules.index_spelling import cost
 from eqsatad.rules.rule import TermRow
-
 
 EXPANSIONS = 10
 """How many nodes are rewritten by rows."""
@@ -190,6 +184,11 @@ def _smaller(node: Node) -> Iterator[Node]:
         yield TRUE
         yield FALSE
     elif node[0] != "+":
-        yield from (single(part) if part[0] != "+" else part for part in node[1:2] if
-                    isinstance(part, tuple) and not is_cond(part) and node[0] != "min"
-                    and node[0] != "mul")
+        yield from (
+            single(part) if part[0] != "+" else part
+            for part in node[1:2]
+            if isinstance(part, tuple)
+            and not is_cond(part)
+            and node[0] != "min"
+            and node[0] != "mul"
+        )

@@ -20,6 +20,9 @@ from eqsatad.rules.value_rule import ValueRule
 SECONDS = 60.0
 """How long Z3 may take over one row."""
 
+LARGEST = 16
+"""The literals that are run through where Z3 cannot keep them symbolic."""
+
 
 @dataclass(frozen=True)
 class Proof:
@@ -39,7 +42,7 @@ class Proof:
         return f"{self.method}{cases}"
 
 
-def check(row: AnyRow, seconds: float = SECONDS) -> Proof:
+def check(row: AnyRow, *, seconds: float = SECONDS, largest: int = LARGEST) -> Proof:
     """The proof of ``row``; `RuleError` with the smallest counterexample found if it is wrong.
 
     A row that could not be run, such as one with a letter that nothing binds, is refused too.
@@ -56,5 +59,5 @@ def check(row: AnyRow, seconds: float = SECONDS) -> Proof:
         return Proof(row.name, "trials", tried)
     from eqsatad.rules.prove_symbolic import prove
 
-    found = prove(stated, z3, seconds)
+    found = prove(stated, z3, seconds, largest)
     return Proof(row.name, found.method or "trials", found.cases or tried)

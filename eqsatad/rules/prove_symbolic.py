@@ -1,7 +1,7 @@
 """Claims proved by Z3: for all integers, with as many literals symbolic as it takes.
 
 First every literal is symbolic. Where that leaves Z3 without an answer, one or two literals take
-every value up to 16 of either sign that their conditions allow, divisors first, since division by a
+every small value of either sign that their conditions allow, divisors first, since division by a
 number is what Z3 decides. Questions are limited in steps of Z3, which are the same on every
 machine, and a claim as a whole in seconds.
 """
@@ -24,7 +24,6 @@ from eqsatad.terms.walk import postorder
 
 STEPS = 2_000_000
 """Steps of Z3 for one question."""
-LARGEST = 16
 MOST_LITERALS = 2
 PROBES = (3, 8)
 """Values with which a choice of literals is tried before all their values are."""
@@ -38,14 +37,17 @@ class Found:
     cases: int
 
 
-def prove(claim: Claim, z3: Any, seconds: float) -> Found:
-    """How ``claim`` was proved; `RuleError` with a counterexample if Z3 finds one."""
+def prove(claim: Claim, z3: Any, seconds: float, largest: int) -> Found:
+    """How ``claim`` was proved; `RuleError` with a counterexample if Z3 finds one.
+
+    Literals that are run through are at most ``largest``, of either sign.
+    """
     prover = _Prover(claim, z3, time.perf_counter() + seconds)
     for chosen in _choices(claim):
-        cases = prover.run_through(chosen)
+        cases = prover.run_through(chosen, largest)
         if cases:
             names = ", ".join(letter.name for letter in chosen)
-            return Found(f"literals {names} to {LARGEST}" if chosen else "symbolic", cases)
+            return Found(f"literals {names} to {largest}" if chosen else "symbolic", cases)
     return Found("", 0)
 
 
@@ -70,13 +72,13 @@ class _Prover:
         self._z3 = z3
         self._deadline = deadline
 
-    def run_through(self, letters: tuple[Letter, ...]) -> int:
+    def run_through(self, letters: tuple[Letter, ...], largest: int) -> int:
         """The number of cases proved, one for each value of ``letters``; 0 where one was not."""
         probes = [dict.fromkeys(letters, value) for value in PROBES] if letters else []
         try:
             if not all(self._case(probe) for probe in probes):
                 return 0
-            cases = [case for case in _values(letters) if self._allowed(case)]
+            cases = [case for case in _values(letters, largest) if self._allowed(case)]
             return len(cases) if all(map(self._case, cases)) else 0
         except _OutOfTimeError:
             return 0
@@ -120,8 +122,8 @@ class _Prover:
         return bool(answer == self._z3.unsat)
 
 
-def _values(letters: tuple[Letter, ...]) -> Iterator[dict[Letter, int]]:
-    numbers = [sign * size for size in range(1, LARGEST + 1) for sign in (1, -1)]
+def _values(letters: tuple[Letter, ...], largest: int) -> Iterator[dict[Letter, int]]:
+    numbers = [sign * size for size in range(1, largest + 1) for sign in (1, -1)]
     for chosen in product(numbers, repeat=len(letters)):
         yield dict(zip(letters, chosen, strict=True))
 

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from eqsatad.rules.domains import EXAMPLE_SIZE, Domain, Domains
+from eqsatad.rules.domain import EXAMPLE_SIZE, Domain
+from eqsatad.rules.domains import Domains
 from eqsatad.rules.indices import ATLEAST, ZERO, Guard
 from eqsatad.rules.summands import Conditions, as_guard, guarded, rebuilt, summands
 from eqsatad.terms.linear import Linear, expression, linear
@@ -39,7 +40,8 @@ def as_scatter(
     """
     if not isinstance(term, Reduce) or term.combiner is not SUM:
         return None
-    if len(list(summands(term.body))) > 1:
+    parts = list(summands(term.body))
+    if len(parts) > 1 and any(guarded(part)[0] for part in parts):
         return None
     if not compares_data(restricted, axes):
         return None

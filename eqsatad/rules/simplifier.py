@@ -8,18 +8,19 @@ answer: what is not proved within the budget stays as it is.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-
 from functools import lru_cache
 
 from eqsatad.errors import ArgumentError
 from eqsatad.rules.catalog import simplifier_themes
 from eqsatad.rules.index_exchange import Names, accepted
-from eqsatad.rules.index_facts import Facts, Interval
-from eqsatad.rules.index_forms import Node, scaled
+from eqsatad.rules.index_facts import Facts
+from eqsatad.rules.index_forms import Node, minus, number, scaled
 from eqsatad.rules.index_match import head
 from eqsatad.rules.index_narrow import narrowed
 from eqsatad.rules.index_proposals import improved
-from eqsatad.rules.index_spelling import Tree, operators, spelled
+from eqsatad.rules.index_ranges import Interval
+from eqsatad.rules.index_spelling import spelled
+from eqsatad.rules.index_trees import Tree, operators
 from eqsatad.rules.rule import TermRow
 from eqsatad.terms.nodes import Expr
 
@@ -34,30 +35,35 @@ def simplify(expr: Expr, bounds: Bounds | None = None, assume: Iterable[Expr] = 
     names, node, facts = _asked(expr, bounds, assume, "simplify")
     before = names.tree(expr)
     after = spelled(improved(narrowed(node, facts), facts, _rows()))
-    if not _by_negative(before):
-        after = _by_positive(after, names)
+    for quotients in (("div", "mod"), ("ediv",)):
+        if not _by_negative(before, quotients):
+            after = _by_positive(after, quotients, names)
     return names.expr(after) if operators(after) < operators(before) else expr
 
 
-def _by_negative(tree: Tree) -> bool:
-    """Whether something is divided by a negative number, which only the simplifier takes."""
+def _by_negative(tree: Tree, names: tuple[str, ...]) -> bool:
+    """Whether one of the quotients ``names`` is by a negative number, as only some want."""
     if not isinstance(tree, tuple):
         return False
     name, *args = tree
-    own = name in ("div", "mod") and isinstance(args[1], int) and args[1] < 0
-    return own or any(map(_by_negative, args))
+    own = name in names and isinstance(args[1], int) and args[1] < 0
+    return own or any(_by_negative(arg, names) for arg in args)
 
 
-def _by_positive(tree: Tree, names: Names) -> Tree:
-    """``tree`` with ``x // -m`` as ``-x // m`` and ``x % -m`` as ``-(-x % m)``."""
-    if not isinstance(tree, tuple) or not _by_negative(tree):
+def _by_positive(tree: Tree, quotients: tuple[str, ...], names: Names) -> Tree:
+    """``tree`` with ``quotients`` by negative numbers as such by positive ones."""
+    if not _by_negative(tree, quotients):
         return tree
     name, *args = tree
-    if name in ("div", "mod") and isinstance(args[1], int) and args[1] < 0:
-        opposite = _by_positive(spelled(scaled(names.node(args[0]), -1)), names)
-        positive = (name, opposite, -args[1])
-        return positive if name == "div" else ("neg", positive)
-    return (name, *(_by_positive(arg, names) for arg in args))
+    if name not in quotients or not isinstance(args[1], int) or args[1] > 0:
+        return (name, *(_by_positive(arg, quotients, names) for arg in args))
+    top, size = names.node(args[0]), -args[1]
+    opposite = _by_positive(spelled(scaled(top, -1)), quotients, names)
+    if name == "ediv":
+        below = spelled(minus(number(size - 1), top))
+        either = ("neg", ("div", args[0], size)), ("div", below, size)
+        return _by_positive(min(either, key=operators), quotients, names)
+    return (name, opposite, size) if name == "div" else ("neg", (name, opposite, size))
 
 
 def prove(cond: Expr, bounds: Bounds | None = None, assume: Iterable[Expr] = ()) -> bool | None:
@@ -107,4 +113,3 @@ def _narrower(old: int | None, new: int | None, choose: object) -> int | None:
     if old is None or new is None:
         return new if old is None else old
     return choose(old, new)  # type: ignore[no-any-return, operator]
-

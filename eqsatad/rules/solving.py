@@ -11,13 +11,14 @@ from dataclasses import dataclass
 
 from eqsatad.errors import ArgumentError
 from eqsatad.rules.catalog import load
-from eqsatad.rules.domains import Domain
+from eqsatad.rules.domain import Domain
 from eqsatad.rules.engine import Engine
 from eqsatad.rules.index_exchange import accepted
+from eqsatad.rules.simplifier import bounds, prove
 from eqsatad.rules.summands import Conditions, as_condition
-from eqsatad.terms.linear import Linear, atom, expression, linear
-from eqsatad.terms.nodes import Axis, Expr
-from eqsatad.terms.walk import constant, postorder, substitute
+from eqsatad.terms.linear import Linear, atom, expression, linear, normal
+from eqsatad.terms.nodes import Axis, Const, Expr
+from eqsatad.terms.walk import constant, fresh, postorder, substitute
 
 CANDIDATES = 8
 """Of how many candidates the first that can be inverted is taken."""
@@ -73,7 +74,30 @@ def solve(conditions: Iterable[Expr], over: Sequence[Axis]) -> Solution:
     put = domain.substitution
     left = [*map(as_condition, domain.guards), *(substitute(cond, put) for cond in found.opaque)]
     old = {axis: put.get(axis, axis) for axis in asked}
-    return Solution(domain.axes, tuple(left), old, new)
+    return _fitted(Solution(domain.axes, tuple(left), old, new), taken)
+
+
+def _fitted(solution: Solution, taken: set[str]) -> Solution:
+    """``solution`` with each axis cut to the values that it takes, and without idle conditions."""
+    axes: list[Axis] = []
+    put: dict[Expr, Expr] = {}
+    new: dict[Axis, Expr] = {}
+    for axis in solution.axes:
+        low, high = bounds(axis, assume=solution.conditions)
+        if low is not None and high is not None and low > high:
+            return Solution((), (), {}, {}, empty=True)
+        short, value = axis, solution.new[axis]
+        size = constant(axis.extent)
+        if size is not None and low is not None and high is not None and high - low + 1 < size:
+            short = fresh(Axis(axis.name, Const(high - low + 1, "index")), taken)
+            put[axis] = normal(short + low)
+            value = normal(value - low)
+        axes.append(short)
+        new[short] = value
+    conditions = [substitute(cond, put) for cond in solution.conditions]
+    kept = tuple(cond for cond in dict.fromkeys(conditions) if prove(cond) is not True)
+    old = {axis: normal(substitute(form, put)) for axis, form in solution.old.items()}
+    return Solution(tuple(axes), kept, old, new)
 
 
 def _inverse(domain: Domain, asked: Sequence[Axis]) -> dict[Axis, Expr] | None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from eqsatad.rules.domains import Domain, Domains
+from eqsatad.rules.domain import Domain
+from eqsatad.rules.domains import Domains
 from eqsatad.rules.indices import ATLEAST, ZERO, Guard, Indices
 from eqsatad.terms.coerce import const
 from eqsatad.terms.linear import Linear, expression, linear

@@ -119,9 +119,18 @@ class Facts:
             parts = quotient_parts(node)
             if parts and node.free & frozenset(summed):
                 self.axes(parts[0], summed)
+                self._mixed(form, node, summed)
                 self._remainder(form, coef, parts, summed)
         for axis in summed:
             self._absences(form, axis)
+
+    def _mixed(self, form: Linear, node: Expr, summed: tuple[Axis, ...]) -> None:
+        """The axes that ``form`` has both in the quotient ``node`` and outside of it."""
+        for axis in summed:
+            if axis in node.free and form.coefficient(axis):
+                self.term(form.without(node), axis)
+                self.quotients(form.without(axis))
+                self._absences(form.without(node), axis)
 
     def _remainder(
         self, form: Linear, coef: int, parts: tuple[Linear, int], summed: tuple[Axis, ...]

@@ -9,7 +9,7 @@ Left out on purpose
     operand is a multiple (`min-floor`); both ways it would double every minimum.
 """
 
-from eqsatad.rules.rule import c, m, turn, x, y, z
+from eqsatad.rules.rule import c, d, m, turn, v, x, y, z
 from eqsatad.terms.builders import maximum, minimum
 
 MINMAX = (
@@ -22,6 +22,19 @@ MINMAX = (
     turn("max-absorbs", maximum(x, minimum(x, y)), x),
     turn("min-floor", minimum(x, y) // m, minimum(x // m, y // m), m > 0),
     turn("max-floor", maximum(x, y) // m, maximum(x // m, y // m), m > 0),
+    # Two minima that move alike differ by a clamp.
+    turn(
+        "min-minus-min",
+        minimum(x, y + c) - minimum(x, y + d) + v,
+        maximum(minimum(y + c - x, 0), c - d) + v,
+        c <= d,
+    ),
+    turn(
+        "min-minus-min-down",
+        minimum(x, y + c) - minimum(x, y + d) + v,
+        maximum(minimum(x - y - c, 0), d - c) + c - d + v,
+        d <= c,
+    ),
     # A clamp is the same in either order where its ends are.
     turn("max-of-min-literal", maximum(minimum(x, c), y), minimum(maximum(x, y), c), y <= c),
     turn("min-of-max-literal", minimum(maximum(x, c), y), maximum(minimum(x, y), c), c <= y),

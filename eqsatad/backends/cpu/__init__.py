@@ -13,11 +13,12 @@ from collections.abc import Callable, Sequence
 from eqsatad.backends.cpu.inlining import inlined
 from eqsatad.backends.cpu.machine import Code, host, load
 from eqsatad.backends.cpu.packing import packed
-from eqsatad.backends.cpu.pool import available, pool
+from eqsatad.backends.cpu.pool import pool
 from eqsatad.backends.cpu.siblings import joined
 from eqsatad.backends.cpu.source import Machine, write
 from eqsatad.backends.cpu.workspace import Workspaces
 from eqsatad.backends.kernel import Array, Call, Kernel
+from eqsatad.backends.threads import num_threads
 from eqsatad.errors import ArgumentError
 from eqsatad.loops.nest import LoopProgram
 
@@ -28,14 +29,13 @@ _DISPATCH = ctypes.CFUNCTYPE(
 
 
 def build(program: LoopProgram, *, threads: int | None = None, exact: bool = False) -> Kernel:
-    """``program`` compiled for this CPU; ``threads`` is by default one for each available CPU."""
-    count = available() if threads is None else threads
-    if count < 1:
+    """``program`` compiled for this CPU; for ``threads``, see `threads.set_num_threads`."""
+    if threads is not None and threads < 1:
         raise ArgumentError(f"threads is {threads}; give at least 1, or None for all CPUs")
     here = host()
     prepared = prepare(program, Machine(here.vector, here.registers), exact=exact)
     source = write(prepared, Machine(here.vector, here.registers), exact=exact)
-    launch = Launcher(prepared, load(source.text, source.outside), count)
+    launch = Launcher(prepared, load(source.text, source.outside), threads)
     return Kernel(program, target="cpu", source=source.text, launch=launch)
 
 
@@ -48,13 +48,15 @@ def prepare(program: LoopProgram, machine: Machine, *, exact: bool = False) -> L
 class Launcher:
     """Runs compiled code on arrays; keeps alive what the code needs."""
 
-    def __init__(self, program: LoopProgram, code: Code, threads: int) -> None:
-        self._code = code
+    def __init__(self, program: LoopProgram, code: Code, threads: int | None) -> None:
+        self.program = program
+        self.code = code
+        self.threads = threads
         self._run = _RUN(code.address("run"))
         self._dispatch = _dispatcher(threads)
         # Without a dispatcher the code runs every chunk itself.
         shared = ctypes.cast(self._dispatch, ctypes.c_void_p).value or 0
-        self._dispatcher = shared if threads > 1 else 0
+        self._dispatcher = 0 if threads == 1 else shared
         self._workspaces = Workspaces(program)
 
     def __call__(
@@ -103,10 +105,11 @@ class Prepared:
         self._run(self._address)
 
 
-def _dispatcher(threads: int) -> ctypes._CFunctionType:
+def _dispatcher(threads: int | None) -> ctypes._CFunctionType:
     """What compiled code calls to share a loop among ``threads`` threads."""
 
     def dispatch(function: int, args: int, start: int, stop: int, chunk: int) -> None:
-        pool().run(threads, function, args, start, stop, chunk)
+        count = num_threads() if threads is None else threads
+        pool().run(count, function, args, start, stop, chunk)
 
     return _DISPATCH(dispatch)

@@ -20,6 +20,9 @@ from eqsatad import cache as disk
 from eqsatad.errors import BackendError
 
 _lock = Lock()
+# How much LLVM optimises: the next level takes up to nine times as long on tiles, and its loop
+# passes undo interleaved stores.
+LEVEL = 2
 # In order of preference: a feature, the bytes of its vectors, and how many registers it has.
 VECTORS = (("avx512f", 64, 32), ("avx", 32, 16), ("neon", 16, 32), ("sse2", 16, 16))
 
@@ -49,14 +52,15 @@ def host() -> Host:
 class Code:
     """Loaded machine code; addresses are valid as long as this object lives."""
 
-    def __init__(self, engine: Any) -> None:
+    def __init__(self, engine: Any, content: bytes) -> None:
         self._engine = engine
+        self.content = content
 
     def address(self, name: str) -> int:
         return int(self._engine.get_function_address(name))
 
 
-def load(text: str, outside: tuple[str, ...] = (), level: int = 3) -> Code:
+def load(text: str, outside: tuple[str, ...] = (), level: int = LEVEL) -> Code:
     """The module ``text``, compiled or from disk; ``outside`` are the C functions that it calls."""
     key = _key(text, level)
     with _lock:
@@ -64,15 +68,39 @@ def load(text: str, outside: tuple[str, ...] = (), level: int = 3) -> Code:
         content = disk.fetch(key)
         if content is not None:
             return _linked(content)
-        content = _compiled(text, level)
+        content = _compiled(text, _target_machine(), level)
         disk.keep(key, content)
         return _linked(content)
 
 
-def _key(text: str, level: int) -> str:
+def linked(content: bytes, outside: tuple[str, ...]) -> Code:
+    """Object code that this CPU made before, loaded."""
+    with _lock:
+        _resolve(outside)
+        return _linked(content)
+
+
+def portable(text: str) -> bytes:
+    """The object code of the module ``text`` for a linker, to run anywhere in memory."""
+    here = host()
+    target = llvm.Target.from_default_triple()
+    machine = target.create_target_machine(
+        cpu=here.name, features=here.features, opt=3, reloc="pic", codemodel="default"
+    )
+    with _lock:
+        return _compiled(text, machine, LEVEL)
+
+
+def identity() -> str:
+    """What object code depends on besides its source: the CPU and the compiler."""
     here = host()
     versions = (llvmlite.__version__, *llvm.llvm_version_info)
-    parts = (text, level, here.name, here.features, versions, llvm.get_default_triple())
+    parts = (here.name, here.features, versions, llvm.get_default_triple())
+    return blake2b(repr(parts).encode(), digest_size=20).hexdigest()
+
+
+def _key(text: str, level: int) -> str:
+    parts = (text, level, identity())
     return blake2b(repr(parts).encode(), digest_size=20).hexdigest()
 
 
@@ -84,11 +112,10 @@ def _target_machine() -> Any:
     )
 
 
-def _compiled(text: str, level: int) -> bytes:
+def _compiled(text: str, machine: Any, level: int) -> bytes:
     try:
         module = llvm.parse_assembly(text)
         module.verify()
-        machine = _target_machine()
         module.triple = llvm.get_default_triple()
         module.data_layout = str(machine.target_data)
         options = llvm.create_pipeline_tuning_options(speed_level=level)
@@ -110,7 +137,7 @@ def _linked(content: bytes) -> Code:
         engine = llvm.create_mcjit_compiler(empty, machine)
         engine.add_object_file(llvm.ObjectFileRef.from_data(content))
         engine.finalize_object()
-        return Code(engine)
+        return Code(engine, content)
     except RuntimeError as cause:
         raise BackendError(f"compiled code could not be loaded: {cause}") from cause
 

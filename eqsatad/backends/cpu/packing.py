@@ -359,7 +359,7 @@ def _layout(
         split = _split(source, form, max(1, step), spans, _extent(read.tensor, source))
         if step < 0 or lanes > 1 or split is None:
             return None
-        inner = _long(form, spans, summed)
+        inner = form.free <= summed or _long(form, spans, summed)
         last = step > 0 if lane is not None else source == len(read.indices) - 1
         found.extend((last and part is split[-1][0], inner, part, span) for part, span in split)
     natural = Layout(read.tensor, *_columns(found))

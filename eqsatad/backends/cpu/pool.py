@@ -115,10 +115,3 @@ def pool() -> Pool:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=pool.cache_clear)
-
-
-def available() -> int:
-    """How many CPUs this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

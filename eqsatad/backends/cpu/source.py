@@ -8,6 +8,7 @@ made in chunks whose number does not depend on the threads, so neither do the re
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -69,8 +70,14 @@ def write(program: LoopProgram, machine: Machine, *, exact: bool = False) -> Sou
         step.write()
     Driver(module, program).write(steps)
     vector = f'"prefer-vector-width"="{8 * machine.vector}"'
-    outside = sorted(name for name in module.declarations if not name.startswith("llvm."))
-    return Source(module.text(["nounwind", vector]), tuple(outside))
+    text = module.text(["nounwind", vector])
+    return Source(text, outside(text))
+
+
+def outside(text: str) -> tuple[str, ...]:
+    """The C functions that the module ``text`` calls."""
+    declared = re.findall(r"^declare .* @([\w.]+)\(", text, flags=re.MULTILINE)
+    return tuple(sorted(name for name in declared if not name.startswith("llvm.")))
 
 
 @dataclass(frozen=True)

@@ -90,10 +90,17 @@ class Writer:
         self._lines: list[str] = []
         self._count = 0
 
-    def finish(self, name: str, parameters: Sequence[str], linkage: str = "") -> None:
+    def finish(
+        self,
+        name: str,
+        parameters: Sequence[str],
+        linkage: str = "",
+        result: Value | None = None,
+    ) -> None:
         """Ends the function and adds it to the module."""
-        self.line("ret void")
-        head = f"define {linkage}void @{name}({', '.join(parameters)}) #0 {{"
+        self.line("ret void" if result is None else f"ret {result.typed}")
+        kind = "void" if result is None else result.type
+        head = f"define {linkage}{kind} @{name}({', '.join(parameters)}) #0 {{"
         self.module.functions.append("\n".join([head, "entry:", *self._slots, *self._lines, "}"]))
 
     def line(self, text: str) -> None:

@@ -1,0 +1,68 @@
+"""What the machine can do, measured: fused multiply-adds and memory traffic a second.
+
+The peak of products comes from independent accumulators in registers, that of memory from copying
+arrays larger than the caches. Both are taken in the run whose kernels are set against them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from eqsatad.backends.cpu.machine import host, load
+
+ACCUMULATORS = 12
+ROUNDS = 200_000
+COPIED = 1 << 26
+
+
+def least(call: Callable[[], object], repeats: int) -> float:
+    """The least seconds of a call."""
+    best = float("inf")
+    for _ in range(repeats):
+        start = time.perf_counter()
+        call()
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def fma_peak(repeats: int = 10) -> float:
+    """Additions and multiplications of float32 a second, on one thread."""
+    lanes = host().vector // 4
+    code = load(_loop(lanes))
+    run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(code.address("peak"))
+    target = np.zeros(lanes, "float32")
+    seconds = least(lambda: run(target.ctypes.data, ROUNDS), repeats)
+    return 2 * lanes * ACCUMULATORS * ROUNDS / seconds
+
+
+def copy_bandwidth(repeats: int = 10) -> float:
+    """Bytes read and written a second when a large array is copied on one thread."""
+    source = np.zeros(COPIED, "uint8")
+    target = np.empty_like(source)
+    return 2 * COPIED / least(lambda: np.copyto(target, source), repeats)
+
+
+def _loop(lanes: int) -> str:
+    """A function that runs so many rounds of independent products added up."""
+    vector = f"<{lanes} x float>"
+    name = f"llvm.fma.v{lanes}f32"
+    begins = [f"  %a{n} = phi {vector} [ zeroinitializer, %entry ], [ %b{n}, %loop ]"
+              for n in range(ACCUMULATORS)]  # fmt: skip
+    steps = [f"  %b{n} = call {vector} @{name}({vector} %x, {vector} %x, {vector} %a{n})"
+             for n in range(ACCUMULATORS)]  # fmt: skip
+    totals = ["  %t0 = fadd " + f"{vector} %b0, zeroinitializer"]
+    totals += [f"  %t{n} = fadd {vector} %t{n - 1}, %b{n}" for n in range(1, ACCUMULATORS)]
+    return "\n".join([
+        f"declare {vector} @{name}({vector}, {vector}, {vector})",
+        "define void @peak(ptr %out, i64 %rounds) #0 {", "entry:",
+        f"  %x = load {vector}, ptr %out, align 4", "  br label %loop", "loop:",
+        "  %i = phi i64 [ 0, %entry ], [ %j, %loop ]", *begins, *steps,
+        "  %j = add i64 %i, 1", "  %more = icmp slt i64 %j, %rounds",
+        "  br i1 %more, label %loop, label %done", "done:", *totals,
+        f"  store {vector} %t{ACCUMULATORS - 1}, ptr %out, align 4", "  ret void", "}",
+        f'attributes #0 = {{ nounwind "prefer-vector-width"="{32 * lanes}" }}', "",
+    ])  # fmt: skip
