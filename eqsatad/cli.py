@@ -300,10 +300,10 @@ def list_rules(
     as_json: Json = False,
 ) -> None:
     """List the rules of the catalog by name."""
-    from eqsatad.rules.catalog import load
+    from eqsatad.rules.catalog import every_row
     from eqsatad.rules.describe import describe
 
-    rows = [describe(row) for row in load() if row.name.startswith(theme)]
+    rows = [describe(row) for row in every_row() if row.name.startswith(theme)]
     if as_json:
         _print_json(rows)
         return
@@ -317,10 +317,10 @@ def show_rule(
     as_json: Json = False,
 ) -> None:
     """Show one rule with its conditions."""
-    from eqsatad.rules.catalog import load
+    from eqsatad.rules.catalog import every_row
     from eqsatad.rules.describe import describe
 
-    rows = {row.name: describe(row) for row in load()}
+    rows = {row.name: describe(row) for row in every_row()}
     if name not in rows:
         close = ", ".join(get_close_matches(name, rows)) or "none"
         raise ArgumentError(
@@ -343,10 +343,10 @@ def check_rules(
 
     Example: eqsatad rules check my_rows.py
     """
-    from eqsatad.rules.catalog import load, load_file
+    from eqsatad.rules.catalog import every_row, load_file
     from eqsatad.rules.prove import check
 
-    rows = [row for path in files for row in load_file(path)] if files else list(load())
+    rows = [row for path in files for row in load_file(path)] if files else list(every_row())
     verdicts = []
     with _progress(f"checking {len(rows)} rules"):
         for row in rows:

@@ -14,7 +14,8 @@ from functools import cached_property, partial
 
 from eqsatad.errors import ArgumentError
 from eqsatad.extract.cost import CostModel
-from eqsatad.extract.cut import Cut, Split
+from eqsatad.extract.cut import Cut, Split, searches
+from eqsatad.extract.points import Points
 from eqsatad.extract.program import Simplified
 from eqsatad.extract.safe import total
 from eqsatad.grad import reverse
@@ -45,6 +46,9 @@ from eqsatad.terms.nodes import (
     Tensor,
 )
 from eqsatad.terms.walk import map_stage, program, substitute, transform
+
+SCATTERED = 8
+"""What a read at a position that is data costs, in additions: it is made one by one."""
 
 BEST: dict[Combiner, Combiner] = {MAXIMUM: ARGMAX, MINIMUM: ARGMIN}
 
@@ -93,10 +97,11 @@ def vjp(
     assert head is not None, "a head is made where none is given"
     simplify = partial(simplified, cost=cost, rules=catalog, limits=limits)
     plain = [output, *adjoints.results]
-    for whole in (at_positions(plain), plain):
+    prices = model(cost)
+    for whole in (at_positions(plain, Points(prices)), plain):
         joint = simplify(whole).outputs
-        cut = Split(joint[0], joint[1:], head, model(cost)).cut(memory_limit)
-        if whole == plain or any(map(_searches, cut.kept)):
+        cut = Split(joint[0], joint[1:], head, prices).cut(memory_limit)
+        if whole == plain or any(map(searches, cut.kept)):
             break
     saved = _saved(cut.kept, joint, {tensor.name for tensor in program(plain)})
     back = simplify(_backward(joint[1:], cut, saved))
@@ -182,15 +187,16 @@ def _backward(
     return [replaced[result] for result in results]
 
 
-def at_positions(outputs: Sequence[Tensor]) -> list[Tensor]:
-    """``outputs`` with every maximum whose position is worked out too read at that position.
+def at_positions(outputs: Sequence[Tensor], points: Points) -> list[Tensor]:
+    """``outputs`` with maxima whose positions are worked out too read at those positions.
 
-    The search for the position finds the maximum, so that it is not searched for again.
+    The search for a position has found the maximum, so that another search over many points is
+    dearer than a read.
     """
-    searches = {
+    found = {
         (tensor.axes, tensor.body): tensor
         for tensor in program(outputs)
-        if isinstance(tensor, Stage) and _searches(tensor)
+        if isinstance(tensor, Stage) and searches(tensor)
     }
 
     def read(node: Expr, axes: tuple[Axis, ...]) -> Expr:
@@ -198,21 +204,24 @@ def at_positions(outputs: Sequence[Tensor]) -> list[Tensor]:
             return node
         search = Reduce(BEST[node.combiner], node.axes, node.cond, node.body)
         own = tuple(axis for axis in axes if axis in search.free)
-        stage = searches.get((own, search))
-        return node if stage is None else _element(node, Cast(Read(stage, own), "index"))
+        stage = found.get((own, search))
+        if stage is None or _cheap(node, points):
+            return node
+        return _element(node, Cast(Read(stage, own), "index"))
 
     replaced: dict[Tensor, Tensor] = {}
     for tensor in program(outputs):
         replaced[tensor] = tensor
-        if isinstance(tensor, Stage) and tensor not in searches.values():
+        if isinstance(tensor, Stage) and tensor not in found.values():
             changed = map_stage(tensor, partial(transform, visit=partial(read, axes=tensor.axes)))
             replaced[tensor] = retarget(changed, replaced)
     return [replaced[output] for output in outputs]
 
 
-def _searches(stage: Stage) -> bool:
-    """Whether ``stage`` works out positions of maxima or minima."""
-    return isinstance(stage.body, Reduce) and stage.body.combiner in BEST.values()
+def _cheap(node: Reduce, points: Points) -> bool:
+    """Whether a search over the points of ``node`` costs less than a read at a position."""
+    each = points.model.add + points.model.read
+    return points.model.volume(node.axes) * each < SCATTERED * points.model.add
 
 
 def _element(node: Reduce, position: Expr) -> Expr:

@@ -98,6 +98,22 @@ def test_interval_is(expr, expected):
     assert interval(expr) == expected
 
 
+def test_position_of_a_maximum_lies_within_its_axes():
+    x = ea.placeholder((4, 3, 5), name="x")
+    u, v = ea.reduce_axis((0, 3)), ea.reduce_axis((0, 5))
+    best = ea.argmax(x[i, u, v], axis=(u, v))
+    first = ea.compute((4,), lambda n: ea.argmax(x[n, u, v], axis=(u, v)), name="first")
+    assert interval(ea.cast(best, "index")) == (0, 14)
+    assert interval(ea.cast(first[i], "index")) == (0, 14)
+    assert interval(ea.cast(first[i], "index") // 5) == (0, 2)
+
+
+def test_position_of_a_maximum_over_an_unknown_size_has_no_upper_bound():
+    x = ea.placeholder((N,), name="x")
+    u = ea.reduce_axis((0, N))
+    assert interval(ea.cast(ea.argmax(x[u], axis=u), "index")) == (0, None)
+
+
 @settings(max_examples=150, deadline=None)
 @given(conditions(), conditions())
 def test_what_isl_implies_holds_everywhere(given_, cond):

@@ -733,6 +733,13 @@ def test_shared_adjoint_is_worked_out_where_it_counts_only():
     assert np.array_equal(value != 0, np.triu(np.ones((5, 5), bool), 1))
 
 
+@pytest.mark.parametrize(("many", "few"), [(8, 4), (4, 8)])
+def test_scaled_adjoint_is_shared_unless_its_sums_are_fewer(many, few):
+    x, size = tensor("x", few), max(1, many // few)
+    output = ea.compute((many,), lambda i: 0.5 * (x[i // size] - x[few - 1 - i // size]))
+    assert bool(made_for(output, [x])) == (many <= few)
+
+
 def test_shared_adjoint_lives_over_the_axes_of_its_node():
     output = ea.compute((4, 4), lambda i, j: (X[i] + W[i]) * A[i, j])
     (stage,) = made_for(output, [X, W])

@@ -125,6 +125,9 @@ def test_axes_and_sizes_bring_their_ranges() -> None:
     axis = ea.reduce_axis((0, n), "k")
     assert ea.simplify(ea.minimum(axis, n)) is axis
     assert ea.prove((axis + 1 <= n) & (axis >= 0)) is True
+    tiled = ea.size("tiled", minimum=16, multiple_of=8)
+    assert ea.simplify(tiled // 8 * 8) is tiled
+    assert ea.prove(tiled >= 16) is True
 
 
 def test_what_is_not_shorter_stays_as_it_was() -> None:

@@ -55,7 +55,7 @@ def test_random_systems_agree_with_brute_force_in_both_directions(seed: int) -> 
     conditions = [as_condition(guard) for guard in case.domain.guards]
     solution = ea.solve(conditions, over=case.domain.axes)
     size = case.sizes[-1]
-    outer = {axis: 1 for axis in case.outer} | {N: size}
+    outer: dict[Expr, Any] = {**dict.fromkeys(case.outer, 1), N: size}
 
     def points(axes: tuple[Axis, ...], given: Any) -> list[tuple[int, ...]]:
         ranges = [range(value(axis.extent, outer, case.table)) for axis in axes]
@@ -65,10 +65,10 @@ def test_random_systems_agree_with_brute_force_in_both_directions(seed: int) -> 
             if all(holds(cond, at(axes, place)) for cond in given)
         ]
 
-    def at(axes: tuple[Axis, ...], place: tuple[int, ...]) -> dict[Any, int]:
+    def at(axes: tuple[Axis, ...], place: tuple[int, ...]) -> dict[Expr, Any]:
         return {**outer, **dict(zip(axes, place, strict=True))}
 
-    def holds(cond: Any, point: dict[Any, int]) -> bool:
+    def holds(cond: Any, point: dict[Expr, Any]) -> bool:
         number = int(value(cond.args[0], point, case.table))
         return number == 0 if cond.op.name == "eq" else number >= 0
 

@@ -17,7 +17,7 @@ from eqsatad.extract.flow import Network
 from eqsatad.extract.points import Points
 from eqsatad.extract.report import ITEM_BYTES
 from eqsatad.extract.sites import Site, price, runs, sites
-from eqsatad.terms.nodes import Read, Reduce, Stage, Tensor
+from eqsatad.terms.nodes import ARGMAX, ARGMIN, Read, Reduce, Stage, Tensor
 from eqsatad.terms.walk import postorder, program, sources
 
 KEPT = 4
@@ -51,9 +51,11 @@ class Split:
     ) -> None:
         self.output, self.points = output, Points(model)
         order = program([output, *results])
-        self.forward = frozenset(program([output]))
         self.later = _later(order, head)
         self.shared = [t for t in order if isinstance(t, Stage) and t not in self.later]
+        # The forward program passes the points of a maximum anyway, wherever it looks for it.
+        found = (stage for stage in self.shared if searches(stage))
+        self.forward = frozenset[Tensor]((*program([output]), *found))
         self.needed = _needed(results, self.later)
         self.reads = self._reads()
         self.again = {stage: self._again(stage) for stage in self.shared}
@@ -168,6 +170,11 @@ def _sites(stage: Stage) -> Iterator[Site]:
         yield from sites(scatter.value, scatter.axes)
 
 
+def searches(stage: Stage) -> bool:
+    """Whether ``stage`` holds the positions of maxima or minima."""
+    return isinstance(stage.body, Reduce) and stage.body.combiner in (ARGMAX, ARGMIN)
+
+
 def _reduces(stage: Stage) -> bool:
     return any(isinstance(node, Reduce) for node in postorder(*stage.roots))
 
@@ -187,4 +194,4 @@ def _needed(results: Iterable[Tensor], later: Mapping[Stage, None]) -> frozenset
     return frozenset(tensor for tensor in (*read, *results) if tensor not in later)
 
 
-__all__ = ["Cut", "Split"]
+__all__ = ["Cut", "Split", "searches"]

@@ -31,23 +31,29 @@ LARGE = 400
 
 
 Simplify = Callable[[Sequence[Expr]], list[Expr]]
+Decided = dict[tuple[Stage, ...], bool]
+"""Whether a stage goes, by what it was, what it is, and its readers."""
 
 
 def fused(outputs: Sequence[Tensor], cost: CostModel, simplify: Simplify) -> list[Tensor]:
     """``outputs`` with fewer temporaries below them; ``simplify`` is for their indices."""
     before: list[Tensor] = []
     after = list(outputs)
+    decided: Decided = {}
     while after != before:
         # What has gone into a reader may let that reader, or its own sources, go further.
-        before, after = after, _Fusion(after, cost, simplify).results()
+        before, after = after, _Fusion(after, cost, simplify, decided).results()
     return after
 
 
 class _Fusion:
     """One pass over a program, sources first."""
 
-    def __init__(self, outputs: Sequence[Tensor], cost: CostModel, simplify: Simplify) -> None:
+    def __init__(
+        self, outputs: Sequence[Tensor], cost: CostModel, simplify: Simplify, decided: Decided
+    ) -> None:
         self._outputs = outputs
+        self._decided = decided
         self._simplify = simplify
         self._order = program(outputs)
         self._points = Points(cost)
@@ -67,9 +73,15 @@ class _Fusion:
             if isinstance(tensor, Stage):
                 through = [replaced[source] for source in sources(tensor) if source in gone]
                 replaced[tensor] = stage = self._with(retarget(tensor, replaced), through)
-                if tensor not in wanted and self._goes(tensor, stage):
+                if tensor not in wanted and self._decides(tensor, stage):
                     gone.add(tensor)
         return [replaced[output] for output in self._outputs]
+
+    def _decides(self, old: Stage, stage: Stage) -> bool:
+        key = (old, stage, *self._readers[old])
+        if key not in self._decided:
+            self._decided[key] = self._goes(old, stage)
+        return self._decided[key]
 
     def _goes(self, old: Stage, stage: Stage) -> bool:
         """Whether ``stage``, which takes the place of ``old``, is put into its readers."""
@@ -87,7 +99,7 @@ class _Fusion:
         saved = self._cost(stage) + model.visit * model.volume(stage.axes)
         for reader in self._readers[old]:
             before = retarget(reader, {old: stage})
-            saved -= self._cost(self._with(before, [stage])) - self._cost(before)
+            saved -= self._cost(inline(before, [stage])) - self._cost(before)
             if saved <= 0:
                 return False
         return True

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from eqsatad.errors import NotDifferentiableError
 from eqsatad.grad.derivatives import partials
@@ -36,6 +37,7 @@ from eqsatad.terms.nodes import (
     Apply,
     Axis,
     Cast,
+    Const,
     Expr,
     Read,
     Reduce,
@@ -44,7 +46,7 @@ from eqsatad.terms.nodes import (
     Tensor,
 )
 from eqsatad.terms.show import mark
-from eqsatad.terms.walk import conjunction, conjuncts, postorder
+from eqsatad.terms.walk import conjunction, conjuncts, constant, postorder
 
 # The opposite of a comparison of integers; of floats it would be wrong for NaN.
 OPPOSITES = {ops.LT: ops.GE, ops.GE: ops.LT, ops.LE: ops.GT, ops.GT: ops.LE}
@@ -190,7 +192,8 @@ class Walk:
             return unchanged
         inside = [guard for guard in context.guards if guard in apart or guard in protecting]
         body = summed(outer, inside, adjoint)
-        if not self._pays(adjoint, body.free - frozenset(self.outer), node):
+        known = body.free - frozenset(self.outer)
+        if not self._pays(adjoint, known, node) or self._scales(adjoint, known, node):
             return unchanged
         spared = [guard for guard in kept if guard not in inside and self._spares(guard, body)]
         if spared:
@@ -199,6 +202,18 @@ class Walk:
         stage = finished(self._name("adj"), axes, body)
         scope = tuple(axis for axis in context.scope if axis not in outer)
         return Context(scope, tuple(kept)), Read(stage, axes)
+
+    def _scales(self, adjoint: Expr, axes: frozenset[Axis], node: Expr) -> bool:
+        """Whether ``adjoint`` only scales more elements than those it adds up to below ``node``.
+
+        A literal factor leaves every sum, and is then paid for each of the latter.
+        """
+        rest = [factor for factor in factors(adjoint) if not isinstance(factor, Const)]
+        if len(rest) > 1 or any(map(self.heavy, rest)):
+            return False
+        sizes = [elements(read.tensor.shape) for read in self.wanted[node].reads]
+        made = elements(axis.extent for axis in axes)
+        return made is not None and all(size is not None and size < made for size in sizes)
 
     def _spares(self, guard: Expr, body: Expr) -> bool:
         """Whether ``body`` need not be worked out where ``guard``, a matter of indices, fails."""
@@ -231,6 +246,12 @@ class Walk:
 def values(stage: Stage) -> tuple[Expr, ...]:
     """The expressions whose values make up the stage's elements."""
     return (stage.body, *(scatter.value for scatter in stage.scatters))
+
+
+def elements(shape: Iterable[Expr]) -> int | None:
+    """How many elements ``shape`` has; None where that depends on a size."""
+    sizes = [constant(size) for size in shape]
+    return None if None in sizes else prod(size for size in sizes if size is not None)
 
 
 def _linear(node: Expr) -> bool:

@@ -216,14 +216,23 @@ def _stretch(x: Tensor, axis: int, factor: int, name: str) -> Stage:
     def at(index: Sequence[Expr], position: Expr | int) -> Expr:
         return x[(*index[:axis], position, *index[axis + 1 :])]
 
+    def at_residue(index: Sequence[Expr], residue: int) -> Expr:
+        """The elements that lie ``residue`` after a multiple of the factor."""
+        low = index[axis] // factor
+        # In units of 1/(2 factor), the centre of the output past that of the input below it.
+        offset = 2 * residue + 1 - factor
+        if offset == 0:
+            return at(index, low)
+        near, inside = (low + 1, low < last) if offset > 0 else (low - 1, low > 0)
+        slope = ea.select(inside, at(index, near) - at(index, low), 0.0)
+        return at(index, low) + abs(offset) / (2 * factor) * slope
+
     def body(*i: Axis) -> Expr:
-        # In units of 1/(2 factor): output u has its centre at 2u + 1, input 0 at factor.
-        offset = 2 * i[axis] + 1 - factor
-        low = offset // (2 * factor)
-        share = ea.cast(offset % (2 * factor), x.dtype) / (2.0 * factor)
-        left = ea.select(low >= 0, at(i, low), at(i, 0))
-        right = ea.select(low < last, at(i, low + 1), at(i, last))
-        return (1.0 - share) * left + share * right
+        value: Expr = ea.const(0.0, x.dtype)
+        for residue in range(factor):
+            here = (i[axis] % factor).equal(residue)
+            value = value + ea.select(here, at_residue(i, residue), 0.0)
+        return value
 
     return ea.compute(
         [size * factor if n == axis else size for n, size in enumerate(shape)], body, name=name

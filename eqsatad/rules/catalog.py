@@ -57,6 +57,11 @@ def load(without: Iterable[str] = ()) -> Catalog:
     return check_names(row for theme, rows in known.items() if theme not in left_out for row in rows)
 
 
+def every_row() -> Catalog:
+    """What `load` gives and the rows of the simplifier: all that comes with eqsatad."""
+    return check_names((*load(), *(row for rows in simplifier_themes().values() for row in rows)))
+
+
 def load_file(path: Path | str) -> Catalog:
     """The rows of a Python file; `RuleError` names the file and what is wrong with it."""
     path = Path(path)

@@ -52,7 +52,7 @@ class Domains:
     def __init__(self, indices: Indices, limits: Limits | None = None) -> None:
         self._indices = indices
         self._limits = limits or Limits()
-        self._solved: dict[tuple[Any, ...], list[Domain]] = {}
+        self._solved: dict[tuple[Any, ...], tuple[list[Domain], dict[str, int]]] = {}
 
     def solve(self, domain: Domain, taken: set[str]) -> Domain | None:
         """The candidate with the fewest points, the simplest one among equals; None if empty.
@@ -85,10 +85,17 @@ class Domains:
             return [part]
         renaming = canonical_names(part)
         named = renamed(part, renaming)
-        if named.key not in self._solved:
-            self._solved[named.key] = self._search(named)
+        tally = self._indices.tally
+        if named.key in self._solved:
+            # What led to an answer is reported also where the answer was known.
+            tally.count(self._solved[named.key][1])
+        else:
+            before = tally.snapshot()
+            found = self._search(named)
+            self._solved[named.key] = found, tally.since(before).matches
         back = {new: old for old, new in renaming.items()}
-        return [restored(candidate, part, back, taken) for candidate in self._solved[named.key]]
+        candidates, _ = self._solved[named.key]
+        return [restored(candidate, part, back, taken) for candidate in candidates]
 
     def _search(self, start: Domain) -> list[Domain]:
         """Every candidate that no row carries further, best first; none if there is no point."""

@@ -16,7 +16,7 @@ from eqsatad.rules.index_forms import Node
 from eqsatad.rules.index_ranges import Interval
 from eqsatad.terms import builders
 from eqsatad.terms.division import DERIVED, divided
-from eqsatad.terms.nodes import Apply, Axis, Cast, Const, Expr, Select
+from eqsatad.terms.nodes import Apply, Axis, Cast, Const, Expr, Select, Size
 from eqsatad.terms.ranges import interval
 
 Tree = Any
@@ -108,12 +108,14 @@ class Names:
         return NORMAL[name](*map(self.node, args))
 
     def facts(self) -> list[Node]:
-        """What is known about the variables: an axis is below its extent."""
+        """What is known about the variables: extents of axes, and what sizes promise."""
         known = []
         for name, node in list(self.nodes.items()):
             if isinstance(node, Axis):
                 extent = self.node(self.tree(node.extent))
                 known.append(_below(forms.variable(name), extent))
+            elif isinstance(node, Size) and node.multiple_of > 1:
+                known.append(_multiple(forms.variable(name), node.multiple_of))
         return known
 
     def expr(self, tree: Tree) -> Expr:
@@ -128,6 +130,10 @@ class Names:
 
 def _below(left: Node, right: Node) -> Node:
     return conds.at_least(forms.shifted(forms.minus(right, left), -1))
+
+
+def _multiple(form: Node, of: int) -> Node:
+    return conds.is_zero(forms.minus(form, forms.scaled(forms.floor(form, of), of)))
 
 
 def _equal(left: Node, right: Node) -> Node:

@@ -13,6 +13,7 @@ from eqsatad.rules.index_forms import (
     ZERO,
     Form,
     Node,
+    content,
     divided,
     exact_part,
     factors,
@@ -51,7 +52,7 @@ def _pushed(form: Form, atom: Node, coef: int) -> Iterator[Form]:
         others = tuple(term for term in form[2] if term[0] != atom)
         form, atom, coef = ("+", form[1], (*others, (raw, 1))), raw, 1
         yield form
-    if abs(coef) != 1 or atom[0] not in ("min", "sel", "floor"):
+    if atom[0] not in ("min", "sel", "floor"):
         return
     rest = minus(form, single(atom, coef))
     if rest == ZERO or any(a == atom for a, _ in rest[2]):
@@ -60,9 +61,11 @@ def _pushed(form: Form, atom: Node, coef: int) -> Iterator[Form]:
     moves += [number(rest[1])] if rest[1] else []
     moves += [rest] if len(moves) > 1 else []
     for move in moves:
+        if content(move) % coef or move[1] % coef:
+            continue
         left = minus(rest, move)
         # The moved part is raw: the constructors would take it out again.
-        raw = _into(atom, scaled(move, coef))
+        raw = _into(atom, divided(move, coef))
         yield ("+", left[1], (*left[2], (raw, coef)))
 
 

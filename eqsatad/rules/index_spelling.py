@@ -11,8 +11,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import combinations
 
-from eqsatad.rules.index_conditions import FORMS, both, either, is_cond, negation
+from eqsatad.rules.index_conditions import FORMS, both, either, is_cond, maximum, minimum, negation
 from eqsatad.rules.index_forms import (
     Cond,
     Form,
@@ -106,7 +107,12 @@ def _options(sign: int, node: Node) -> list[Term]:
         case "floor":
             _, inner, divisor = node
             found.append((-sign, ("div", spelled(shifted(inner, 1 - divisor)), -divisor)))
-            found.append((-sign, ("ediv", spelled(inner), -divisor)))
+    # -(x // m) is the Euclidean quotient by -m.
+    found += [
+        (-s, ("ediv", tree[1], -tree[2]))
+        for s, tree in found
+        if isinstance(tree, tuple) and tree[0] == "div" and isinstance(tree[2], int) and tree[2] > 0
+    ]
     return sorted(found, key=lambda term: (dear(term[1]), term[0] < 0, term[1][0] == "ediv"))
 
 
@@ -155,7 +161,16 @@ def _select(node: Node) -> Tree:
 def _extreme(name: str, args: Sequence[Form]) -> Tree:
     """A minimum or a maximum of ``args``."""
     whole = nary(name, [spelled(arg) for arg in args])
-    return min([whole, *_common_quotient(name, args)], key=dear)
+    paired = _paired(name, args) if len(args) > 2 else ()
+    return min([whole, *_common_quotient(name, args), *paired], key=dear)
+
+
+def _paired(name: str, args: Sequence[Form]) -> Iterator[Tree]:
+    """Three or more operands with what two of them have in common outside."""
+    build = minimum if name == "min" else maximum
+    for pair in combinations(args, 2):
+        rest = [spelled(arg) for arg in args if arg not in pair]
+        yield nary(name, [spelled(build(*pair)), *rest])
 
 
 def _common_quotient(name: str, args: Sequence[Form]) -> Iterator[Tree]:
@@ -204,8 +219,31 @@ def _cond(cond: Cond) -> Tree:
     here = nary(name, [spelled(arg) for arg in args])
     opposite = {"and": "or", "or": "and"}[name]
     turned = ("not", nary(opposite, [spelled(negation(arg)) for arg in args]))
-    shared = _distributed(name, opposite, args)
-    return min([here, turned, *shared], key=dear)
+    ways = [*_distributed(name, opposite, args), *_chosen(name, opposite, args)]
+    return min([here, turned, *ways, *_refusals(name, opposite, args)], key=dear)
+
+
+def _chosen(name: str, opposite: str, args: tuple[Cond, ...]) -> Iterator[Tree]:
+    """``(e and f) or (not e and h)``, or ``(not e or f) and (e or h)``, as a select."""
+    if len(args) != 2 or any(arg[0] != opposite for arg in args):
+        return
+    first, second = (arg[1] for arg in args)
+    joined = both if opposite == "and" else either
+    for cond in first:
+        if negation(cond) in second:
+            here = joined(*(part for part in first if part != cond))
+            there = joined(*(part for part in second if part != negation(cond)))
+            test = cond if name == "or" else negation(cond)
+            yield ("select", spelled(test), spelled(here), spelled(there))
+            yield ("select", spelled(negation(test)), spelled(there), spelled(here))
+
+
+def _refusals(name: str, opposite: str, args: tuple[Cond, ...]) -> Iterator[Tree]:
+    """``e and not f and not h`` as ``e and not (f or h)``."""
+    refused = [arg[1] for arg in args if arg[0] == "not" and arg[1][0] == "b"]
+    if 1 < len(refused) < len(args):
+        rest = [spelled(arg) for arg in args if arg[0] != "not" or arg[1][0] != "b"]
+        yield nary(name, [*rest, ("not", nary(opposite, [spelled(one) for one in refused]))])
 
 
 def _distributed(name: str, opposite: str, args: tuple[Cond, ...]) -> Iterator[Tree]:
@@ -229,7 +267,9 @@ def _inequalities(form: Form) -> Iterator[Tree]:
 def _remainder_is(name: str, form: Form) -> Iterator[Tree]:
     """``(x + c) % m == 0`` as ``x % m == -c % m``."""
     for atom, coef in form[2]:
-        if atom[0] == "floor" and coef == -atom[2] and minus(form, single(atom, coef)) == atom[1]:
+        rest = minus(form, single(atom, coef))
+        signed = rest if coef < 0 else scaled(rest, -1)
+        if atom[0] == "floor" and abs(coef) == atom[2] and signed == atom[1]:
             _, inner, divisor = atom
             plain = shifted(inner, -inner[1])
             yield (name, ("mod", spelled(plain), divisor), -inner[1] % divisor)

@@ -1,9 +1,10 @@
 """Rows of the catalog for indices, guards and domains, as values.
 
-A pattern is an ordinary index expression or condition over *letters*. Three kinds of letter:
-``x y z u v`` match any index expression, ``b c d m n s`` match integer literals, ``k`` and ``q`` are
-axes; ``e f h`` match conditions in rows of the simplifier. Sums match modulo order and position: ``c*k + x`` finds the multiple of any axis ``k`` in a
-linear form and ``x`` is what is left, ``c*x + y`` splits a form by the multiples of ``c``.
+A pattern is an ordinary index expression or condition over *letters*. Four kinds of letter:
+``x y z u v`` match any index expression, ``b c d m n s`` match integer literals, ``k`` and ``q``
+are axes, and ``e f h`` match conditions (in rows of the simplifier). Sums match modulo order and
+position: ``c*k + x`` finds the multiple of any axis ``k`` in a linear form and ``x`` is what is
+left, ``c*x + y`` splits a form by the multiples of ``c``.
 
 A row says nothing about how it is run: `rules.compile` turns rows into egglog, `rules.bounds`
 runs the interval rows, `rules.prove` checks every row by machine.

@@ -6,6 +6,7 @@ stages neither recurses out nor visits a shared node twice.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
+from weakref import WeakKeyDictionary
 
 from eqsatad.terms.nodes import (
     TRUE,
@@ -147,7 +148,14 @@ def sources(tensor: Tensor) -> list[Tensor]:
     """The tensors that ``tensor`` reads, each once, in order of first use."""
     if not isinstance(tensor, Stage):
         return []
-    return list(dict.fromkeys(read.tensor for read in reads(*tensor.roots)))
+    if (found := _sources.get(tensor)) is None:
+        found = tuple(dict.fromkeys(read.tensor for read in reads(*tensor.roots)))
+        _sources[tensor] = found
+    return list(found)
+
+
+# Every pass asks, for every stage.
+_sources: WeakKeyDictionary[Stage, tuple[Tensor, ...]] = WeakKeyDictionary()
 
 
 def program(outputs: Iterable[Tensor]) -> list[Tensor]:

@@ -23,6 +23,5 @@ COMPARISONS = (
     turn("equals-max", x.equal(maximum(x, y)), y <= x),
     turn("floor-is", (x // m).equal(c), (c * m <= x) & (x < c * m + m), m > 0),
     turn("between-multiples", (m * y <= x) & (x <= m * y + (m - 1)), (x // m).equal(y), m > 1),
-    turn("floor-below", c <= x // m, c * m <= x, m > 0),
     turn("multiple-below", x <= m * (x // m), (x % m).equal(0), m > 0),
 )

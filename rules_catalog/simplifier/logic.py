@@ -9,11 +9,4 @@ Left out on purpose
 
 from eqsatad.rules.rule import e, f, h, turn
 
-LOGIC = (
-    turn("or-common", (e & f) | (e & h), e & (f | h)),
-    turn("and-common", (e | f) & (e | h), e | (f & h)),
-    turn("or-absorbs", e | (e & f), e),
-    turn("and-absorbs", e & (e | f), e),
-    turn("or-complement", e | (~e & f), e | f),
-    turn("and-complement", e & (~e | f), e & f),
-)
+LOGIC = (turn("and-common", (e | f) & (e | h), e | (f & h)),)

@@ -17,9 +17,6 @@ MINMAX = (
     turn("min-of-maxes", minimum(maximum(x, y), maximum(x, z)), maximum(x, minimum(y, z))),
     turn("min-plus-max", minimum(x, y) + maximum(x, y) + z, x + y + z),
     turn("min-times-max", minimum(x, y) * maximum(x, y), x * y),
-    turn("max-minus-min", maximum(x, y) - minimum(x, y), maximum(x - y, y - x)),
-    turn("min-absorbs", minimum(x, maximum(x, y)), x),
-    turn("max-absorbs", maximum(x, minimum(x, y)), x),
     turn("min-floor", minimum(x, y) // m, minimum(x // m, y // m), m > 0),
     turn("max-floor", maximum(x, y) // m, maximum(x // m, y // m), m > 0),
     # Two minima that move alike differ by a clamp.
@@ -34,6 +31,19 @@ MINMAX = (
         minimum(x, y + c) - minimum(x, y + d) + v,
         maximum(minimum(x - y - c, 0), d - c) + c - d + v,
         d <= c,
+    ),
+    # Two minima with an operand that moves alike, where it is known which of them gives way first.
+    turn(
+        "min-minus-min-later",
+        minimum(x + c, y) - minimum(x + d, z) + v,
+        maximum(minimum(x + c, y) - z, c - d) + v,
+        z + c <= y + d,
+    ),
+    turn(
+        "min-minus-min-earlier",
+        minimum(x + c, y) - minimum(x + d, z) + v,
+        minimum(y - minimum(x + d, z), c - d) + v,
+        y + d <= z + c,
     ),
     # A clamp is the same in either order where its ends are.
     turn("max-of-min-literal", maximum(minimum(x, c), y), minimum(maximum(x, y), c), y <= c),

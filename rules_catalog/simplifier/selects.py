@@ -9,7 +9,7 @@ Left out on purpose
     with a literal it is `select-floor`.
 """
 
-from eqsatad.rules.rule import e, f, m, turn, u, v, x, y, z
+from eqsatad.rules.rule import e, f, turn, u, v, x, y, z
 from eqsatad.terms.builders import maximum, minimum, select
 
 SELECTS = (
@@ -18,7 +18,6 @@ SELECTS = (
     turn("select-min-one", select(e, minimum(x, y), x), minimum(x, select(e, y, x))),
     turn("select-max-one", select(e, maximum(x, y), x), maximum(x, select(e, y, x))),
     turn("select-mul", select(e, x * y, x * z), x * select(e, y, z)),
-    turn("select-floor", select(e, x // m, y // m), select(e, x, y) // m, m > 0),
     turn("select-and", select(e, select(f, x, y), y), select(e & f, x, y)),
     turn("select-or", select(e, x, select(f, x, y)), select(e | f, x, y)),
     turn("selects-add", select(e, x, y) + select(e, z, u) + v, select(e, x + z, y + u) + v),

@@ -10,6 +10,8 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 
+from eqsatad.backends.blocks import buffers_of
+from eqsatad.backends.cpu.addresses import address
 from eqsatad.backends.cpu.inlining import inlined
 from eqsatad.backends.cpu.machine import Code, host, load
 from eqsatad.backends.cpu.packing import packed
@@ -58,13 +60,15 @@ class Launcher:
         shared = ctypes.cast(self._dispatch, ctypes.c_void_p).value or 0
         self._dispatcher = 0 if threads == 1 else shared
         self._workspaces = Workspaces(program)
+        self._table = ctypes.c_int64 * (1 + len(buffers_of(program)) + len(program.sizes))
 
     def __call__(
         self, inputs: Sequence[Array], outputs: Sequence[Array], sizes: Sequence[int]
     ) -> None:
-        with self._workspaces.borrowed(sizes) as temporaries:
-            words = self._words(inputs, outputs, temporaries, sizes)
-            self._run(ctypes.addressof(words))
+        workspace = self._workspaces.take(sizes)
+        words = self._words(inputs, outputs, workspace.addresses, sizes)
+        self._run(ctypes.addressof(words))
+        self._workspaces.give_back(workspace)
 
     def prepared(
         self, inputs: Sequence[Array], outputs: Sequence[Array], sizes: Sequence[int]
@@ -82,9 +86,8 @@ class Launcher:
         sizes: Sequence[int],
     ) -> ctypes.Array[ctypes.c_int64]:
         """The table of arguments; see `source`."""
-        addresses = [array.__array_interface__["data"][0] for array in (*inputs, *outputs)]
-        words = (self._dispatcher, *addresses, *temporaries, *sizes)
-        return (ctypes.c_int64 * len(words))(*words)
+        addresses = map(address, (*inputs, *outputs))
+        return self._table(self._dispatcher, *addresses, *temporaries, *sizes)
 
 
 class Prepared:

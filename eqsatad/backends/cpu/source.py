@@ -3,13 +3,14 @@
 Every independent statement of a nest is a *step*: a function of a range of its outermost loop.
 ``run(args)`` makes the steps in order; ``args`` is a table of 64-bit words: the address of a
 dispatcher (or 0), then every buffer's address, then every size. A step over a parallel loop is
-made in chunks whose number does not depend on the threads, so neither do the results.
+made in chunks whose number does not depend on the threads, so neither do the results. Steps over
+the same rows are made chunk by chunk in turns; see `trains`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from eqsatad.backends.blocks import buffers_of, groups, touched
@@ -20,10 +21,12 @@ from eqsatad.backends.cpu.statements import Statements
 from eqsatad.backends.cpu.text import Module, Value, Writer, number
 from eqsatad.backends.cpu.tiles import Tile, plan
 from eqsatad.backends.cpu.tilewriter import TileWriter, spread
+from eqsatad.backends.cpu.trains import Rows, coupled, rows_of
 from eqsatad.backends.cpu.turns import turn
 from eqsatad.loops.nest import Block, For, LoopProgram
+from eqsatad.terms.linear import normal
 from eqsatad.terms.nodes import Apply, Const, Expr, Tensor
-from eqsatad.terms.ops import FLOORDIV
+from eqsatad.terms.ops import ADD, FLOORDIV
 
 # Picoseconds of work below which one thread is faster, and that one chunk takes.
 ALONE = 100_000_000
@@ -68,7 +71,11 @@ def write(program: LoopProgram, machine: Machine, *, exact: bool = False) -> Sou
     ]
     for step in steps:
         step.write()
-    Driver(module, program).write(steps)
+    runs = list(_runs(module, steps))
+    for run in runs:
+        if isinstance(run, Train):
+            run.write()
+    Driver(module, program).write(runs)
     vector = f'"prefer-vector-width"="{8 * machine.vector}"'
     text = module.text(["nounwind", vector])
     return Source(text, outside(text))
@@ -159,6 +166,61 @@ class Step:
         w.finish(f"{self.name}.body", [*given, BEGIN.typed, END.typed], "internal ")
 
 
+class Train:
+    """Steps over the same rows as one function of a range of blocks of rows."""
+
+    def __init__(self, module: Module, steps: Sequence[Step], rows: Sequence[Rows]) -> None:
+        self.module = module
+        self.name = f"{steps[0].name}.train"
+        self.steps = steps
+        self.rows = rows
+        self.unit = max(each.unit for each in rows)
+
+    @property
+    def share(self) -> Share:
+        """All blocks of rows."""
+        total: Expr = index(0)
+        for step in self.steps:
+            assert step.share is not None, "steps with rows are shared"
+            total = Apply(ADD, (total, step.share.effort))
+        blocks = -(-self.rows[0].extent // self.unit)
+        return Share(index(0), index(blocks), normal(total))
+
+    def write(self) -> None:
+        w = Writer(self.module)
+        for step, rows in zip(self.steps, self.rows, strict=True):
+            last = number(rows.iterations, "i64")
+            first, stop = (
+                w.intrinsic(
+                    "smin", w.two("mul", place, number(self.unit // rows.unit, "i64")), last
+                )
+                for place in (BEGIN, END)
+            )
+            w.line(f"call void @{step.name}(ptr %args, {first.typed}, {stop.typed})")
+        w.finish(self.name, ["ptr %args", BEGIN.typed, END.typed])
+
+
+def _runs(module: Module, steps: Sequence[Step]) -> Iterator[Step | Train]:
+    """``steps`` in order, those that belong together as trains."""
+    train: list[tuple[Step, Rows]] = []
+    for step in steps:
+        rows = rows_of(step.body, step.tile)
+        if train and (rows is None or not coupled([each for _, each in train], rows)):
+            yield _run(module, train)
+            train = []
+        if rows is None:
+            yield step
+        else:
+            train.append((step, rows))
+    if train:
+        yield _run(module, train)
+
+
+def _run(module: Module, train: Sequence[tuple[Step, Rows]]) -> Step | Train:
+    steps, rows = zip(*train, strict=True)
+    return steps[0] if len(train) == 1 else Train(module, steps, rows)
+
+
 class Driver:
     """The function that makes all steps."""
 
@@ -166,7 +228,7 @@ class Driver:
         self.module = module
         self.program = program
 
-    def write(self, steps: Sequence[Step]) -> None:
+    def write(self, steps: Sequence[Step | Train]) -> None:
         w = Writer(self.module)
         first = 1 + len(buffers_of(self.program))
         sizes = {
@@ -180,7 +242,9 @@ class Driver:
                 self._step(w, expressions, dispatcher, step)
         w.finish("run", ["ptr %args"])
 
-    def _step(self, w: Writer, expressions: Expressions, dispatcher: Value, step: Step) -> None:
+    def _step(
+        self, w: Writer, expressions: Expressions, dispatcher: Value, step: Step | Train
+    ) -> None:
         if (share := step.share) is None:
             w.line(f"call void @{step.name}(ptr %args, i64 0, i64 1)")
             return

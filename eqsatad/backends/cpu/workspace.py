@@ -7,8 +7,7 @@ a vector of which only some lanes count may be loaded at its ends.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,6 +31,9 @@ class Workspace:
     addresses: tuple[int, ...]
 
 
+NONE = Workspace(np.empty(0, "uint8"), ())
+
+
 class Workspaces:
     """The workspaces of one program."""
 
@@ -45,18 +47,19 @@ class Workspaces:
         # Taking from a list and appending to it are atomic.
         self._spare: list[Workspace] = []
 
-    @contextmanager
-    def borrowed(self, sizes: Sequence[int]) -> Iterator[tuple[int, ...]]:
-        """The addresses of temporaries that nobody else uses."""
+    def take(self, sizes: Sequence[int]) -> Workspace:
+        """A workspace that nobody else uses, until it is given back."""
         if not self._temporaries:
-            yield ()
-            return
-        workspace = self._taken(sizes)
+            return NONE
         try:
-            yield workspace.addresses
-        finally:
-            if self._fixed and len(self._spare) < KEPT:
-                self._spare.append(workspace)
+            return self._spare.pop()
+        except IndexError:
+            return self.made(sizes)
+
+    def give_back(self, workspace: Workspace) -> None:
+        """Keeps ``workspace`` for another call, if it fits every call."""
+        if self._temporaries and self._fixed and len(self._spare) < KEPT:
+            self._spare.append(workspace)
 
     def made(self, sizes: Sequence[int]) -> Workspace:
         """A new workspace."""
@@ -72,9 +75,3 @@ class Workspaces:
         start = block.__array_interface__["data"][0]
         start += -start % ALIGNMENT
         return Workspace(block, tuple(start + place for place in places))
-
-    def _taken(self, sizes: Sequence[int]) -> Workspace:
-        try:
-            return self._spare.pop()
-        except IndexError:
-            return self.made(sizes)
