@@ -148,12 +148,15 @@ PEERS: dict[str, Callable[[Problem], Call]] = {
 
 
 def least(calls: Mapping[str, Call], repeats: int) -> dict[str, float]:
-    """The least seconds of each call, taken in turns after one call to warm up."""
-    for call in calls.values():
-        call()
+    """The least seconds of each call, taken in turns.
+
+    Each is timed right after an untimed one of the same, so that all find their arrays in the
+    caches alike: contenders that share arrays would otherwise warm them for each other.
+    """
     times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(repeats):
         for name, call in calls.items():
+            call()
             start = time.perf_counter()
             call()
             times[name].append(time.perf_counter() - start)

@@ -11,6 +11,7 @@ from eqsatad.derivatives import Directional, hvp, jacobian, jvp
 from eqsatad.extract.report import CostReport, compare
 from eqsatad.pair import Half, vjp
 from eqsatad.pipeline import Gradients, build, differentiate, report, simplified
+from eqsatad.rules.index_facts import Budget
 from eqsatad.rules.simplifier import bounds, prove, simplify
 from eqsatad.rules.solving import Solution, solve
 from eqsatad.terms.builders import (
@@ -79,6 +80,7 @@ from eqsatad.terms.text import op, ops
 
 __all__ = [
     "Axis",
+    "Budget",
     "CostReport",
     "Directional",
     "Expr",
@@ -153,8 +155,8 @@ __all__ = [
     "sin",
     "sinh",
     "size",
-    "solve",
     "softplus",
+    "solve",
     "sqrt",
     "sum",
     "tan",

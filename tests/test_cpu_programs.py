@@ -126,3 +126,29 @@ def test_only_a_copy_across_is_turned():
     more = ea.compute((32, 32), lambda i, j: x[j, i] + 1.0, name="more")
     found = [turn(lower([each]).nests[0].body[0], 64) is not None for each in (across, along, more)]
     assert found == [True, False, False]
+
+
+def scaled_rows(rows, columns, other):
+    """Rows times the sum of their squares, or of the squares of ``other(row, column)``."""
+    x = ea.placeholder((rows, columns), name="x")
+    k = ea.reduce_axis((0, columns), name="k")
+    total = ea.compute((rows,), lambda i: ea.sum(x[i, k] * x[i, k], axis=k), name="total")
+    y = ea.compute((rows, columns), lambda i, j: x[i, j] * total[other(i, j)], name="y")
+    return lower([y])
+
+
+@settings(max_examples=15, deadline=None)
+@given(rows=st.integers(1, 90), columns=st.integers(1, 70))
+def test_steps_over_the_same_rows_take_turns(rows, columns):
+    kernel = build(scaled_rows(rows, columns, lambda i, j: i), "cpu")
+    x = np.random.default_rng(0).standard_normal((rows, columns)).astype("float32")
+    expected = x * (x * x).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(kernel(x)[0], expected, rtol=1e-5)
+    assert "train" in kernel.source or rows < 16 or columns == 1
+
+
+def test_step_that_reads_other_rows_waits_for_all_of_them():
+    kernel = build(scaled_rows(64, 64, lambda i, j: j), "cpu")
+    x = np.random.default_rng(0).standard_normal((64, 64)).astype("float32")
+    np.testing.assert_allclose(kernel(x)[0], x * (x * x).sum(axis=1), rtol=1e-5)
+    assert "train" not in kernel.source

@@ -59,13 +59,15 @@ def both(line: Callable[[Array, int, int], Array], size: tuple[int, int]) -> Cal
 
 def standard(x: Array, axes: tuple[int, ...]) -> Array:
     centred = x - x.mean(axis=axes, keepdims=True)
-    return centred / np.sqrt((centred**2).mean(axis=axes, keepdims=True) + 1e-5)
+    result: Array = centred / np.sqrt((centred**2).mean(axis=axes, keepdims=True) + 1e-5)
+    return result
 
 
 def local_response(x: Array, size: int) -> Array:
     squares = np.pad(x**2, ((0, 0), (size // 2, size // 2), (0, 0), (0, 0)))
     total = sum(squares[:, r : r + x.shape[1]] for r in range(size))
-    return x / (2.0 + 1e-4 / size * total) ** 0.75
+    result: Array = x / (2.0 + 1e-4 / size * total) ** 0.75
+    return result
 
 
 ROWS = (

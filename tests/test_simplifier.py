@@ -296,6 +296,17 @@ def test_derived_divisions_round_as_they_say() -> None:
             assert value(tree, {"x": number}) == expected, (name, number, divisor)
 
 
+def test_a_budget_that_runs_out_is_reported_and_the_answer_still_right() -> None:
+    expr = ea.maximum(ea.minimum(x, y), ea.minimum(x, z)) + ea.minimum(x, z // 2)
+    budget = ea.Budget(questions=1, proposals=5, expansions=1)
+    found = ea.simplify(expr, SMALL, budget=budget)
+    assert "proposals" in budget.stopped
+    assert_equal_everywhere(expr, found)
+    unspent = ea.Budget()
+    ea.simplify(x + y - x, SMALL, budget=unspent)
+    assert not unspent.stopped
+
+
 def test_data_is_refused_with_what_to_do() -> None:
     data = ea.placeholder((4,), name="data")
     with pytest.raises(DtypeError, match="Cast integer data"):

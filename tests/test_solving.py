@@ -7,7 +7,6 @@ import pytest
 
 import eqsatad as ea
 from eqsatad.errors import ArgumentError
-from eqsatad.rules.index_exchange import Names
 from eqsatad.rules.summands import as_condition
 from eqsatad.terms.nodes import Axis, Const, Expr
 from tests.fuzz_domains import N, example, value
@@ -96,7 +95,6 @@ def test_random_systems_agree_with_brute_force_in_both_directions(seed: int) -> 
 
 
 def test_names_of_the_solution_are_free() -> None:
-    solution = ea.solve([(i * 2).equal(j)], over=[i, j])
-    names = {axis.name for axis in solution.axes}
-    assert len(names) == len(solution.axes)
-    assert all(Names().tree(form) is not None for form in solution.old.values())
+    solution = ea.solve([(i * 2).equal(j), i < k], over=[i, j])
+    assert solution.axes
+    assert not {axis.name for axis in solution.axes} & {"j", "k"}

@@ -74,11 +74,15 @@ GOOD = Outcome("conv3x3", (Count("dX", {}, 8, 8, 0, 0, 0.0),), 0.0, 0.0)
 
 @pytest.mark.parametrize(
     "waste",
-    [{"multiplications": 9}, {"index_divisions": 1}, {"inner_conditions": 1}],
-    ids=lambda waste: next(iter(waste)),
+    [
+        Count("dX", {}, 8, 9, 0, 0, 0.0),
+        Count("dX", {}, 8, 8, 1, 0, 0.0),
+        Count("dX", {}, 8, 8, 0, 1, 0.0),
+    ],
+    ids=["multiplications", "index_divisions", "inner_conditions"],
 )
-def test_any_waste_fails_a_row(waste: dict[str, int]) -> None:
-    wasteful = replace(GOOD, counts=(replace(GOOD.counts[0], **waste),))
+def test_any_waste_fails_a_row(waste: Count) -> None:
+    wasteful = replace(GOOD, counts=(waste,))
     assert workloads.passed([GOOD])
     assert not workloads.passed([GOOD, wasteful])
 

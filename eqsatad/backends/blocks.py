@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 
 from eqsatad.loops.nest import Accumulate, Assign, Block, For, If, LoopProgram, Statement, Store
-from eqsatad.terms.nodes import Expr, Read, Tensor
+from eqsatad.terms.nodes import Expr, Read, Tensor, Var
 from eqsatad.terms.walk import postorder, substitute
 
 
@@ -83,7 +83,7 @@ def expressions_of(statement: Statement) -> tuple[Expr, ...]:
 
 
 def replaced(block: Block, mapping: Mapping[Expr, Expr]) -> Block:
-    """``block`` with nodes of its expressions replaced."""
+    """``block`` with nodes of its expressions replaced, locals also where they are assigned."""
     return tuple(_replaced(statement, mapping) for statement in block)
 
 
@@ -97,7 +97,9 @@ def _replaced(statement: Statement, mapping: Mapping[Expr, Expr]) -> Statement:
         case If(cond, then, other):
             return If(change(cond), replaced(then, mapping), replaced(other, mapping))
         case Assign(var, value):
-            return Assign(var, change(value))
+            target = mapping.get(var, var)
+            assert isinstance(target, Var), "a local is replaced by a local"
+            return Assign(target, change(value))
         case Store(buffer, indices, value):
             return Store(buffer, tuple(map(change, indices)), change(value))
         case Accumulate(buffer, indices, value):

@@ -54,7 +54,9 @@ def load(without: Iterable[str] = ()) -> Catalog:
         raise RuleError(
             f"no theme {', '.join(sorted(unknown))}; available: {', '.join(sorted(known))}"
         )
-    return check_names(row for theme, rows in known.items() if theme not in left_out for row in rows)
+    return check_names(
+        row for theme, rows in known.items() if theme not in left_out for row in rows
+    )
 
 
 def every_row() -> Catalog:
@@ -68,7 +70,8 @@ def load_file(path: Path | str) -> Catalog:
     if not path.is_file():
         raise RuleError(f"no rule file {path}. Give the path of a Python file with rows.")
     spec = importlib.util.spec_from_file_location(f"eqsatad_rules_{path.stem}", path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None, "the path is that of a file"
+    assert spec.loader is not None, "Python files have a loader"
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)

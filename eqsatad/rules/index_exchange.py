@@ -110,12 +110,17 @@ class Names:
     def facts(self) -> list[Node]:
         """What is known about the variables: extents of axes, and what sizes promise."""
         known = []
-        for name, node in list(self.nodes.items()):
+        pending = list(self.nodes)
+        # An extent may bring a size along, which is then one more name.
+        while pending:
+            name = pending.pop(0)
+            node, before = self.nodes[name], len(self.nodes)
             if isinstance(node, Axis):
                 extent = self.node(self.tree(node.extent))
                 known.append(_below(forms.variable(name), extent))
             elif isinstance(node, Size) and node.multiple_of > 1:
                 known.append(_multiple(forms.variable(name), node.multiple_of))
+            pending += list(self.nodes)[before:]
         return known
 
     def expr(self, tree: Tree) -> Expr:

@@ -20,18 +20,26 @@ from eqsatad.terms.presburger import empty_set, extremes
 
 @dataclass
 class Budget:
-    """What one simplification may still spend: questions to isl, and proposals."""
+    """What one call may still spend; ``stopped`` names what ran out.
+
+    ``questions`` go to isl, ``proposals`` are compared with the original, and ``expansions`` are
+    nodes that are rewritten by rows.
+    """
 
     questions: int = 300
     proposals: int = 4000
+    expansions: int = 10
     stopped: list[str] = field(default_factory=list)
 
-    def ask(self) -> bool:
-        """Whether one more question is allowed."""
-        self.questions -= 1
-        if self.questions == 0:
-            self.stopped.append("questions")
-        return self.questions > 0
+    def spend(self, what: str) -> bool:
+        """Whether there was one more of ``what``, which is then spent."""
+        left = getattr(self, what)
+        if left <= 0:
+            if what not in self.stopped:
+                self.stopped.append(what)
+            return False
+        setattr(self, what, left - 1)
+        return True
 
 
 class Facts:
@@ -52,7 +60,12 @@ class Facts:
         self._under: dict[Cond, Facts] = {}
 
     @staticmethod
-    def of(bounds: Mapping[str, Interval], assumed: Iterable[Cond], nodes: list[Node]) -> Facts:
+    def of(
+        bounds: Mapping[str, Interval],
+        assumed: Iterable[Cond],
+        nodes: list[Node],
+        budget: Budget | None = None,
+    ) -> Facts:
         """The facts for simplifying ``nodes``."""
         conds: dict[Cond, None] = {}
         for cond in assumed:
@@ -65,7 +78,7 @@ class Facts:
         for cond in given:
             _tighten(known, cond)
         points = Points.drawn(known, given, [*nodes, *given])
-        return Facts(known, given, points, Budget())
+        return Facts(known, given, points, Budget() if budget is None else budget)
 
     def under(self, cond: Cond) -> Facts:
         """These facts where ``cond`` holds too."""
@@ -139,7 +152,7 @@ class Facts:
         """Whether isl proves that ``cond`` never holds here."""
         if cond in (TRUE, FALSE):
             return cond == FALSE
-        if not self.budget.ask():
+        if not self.budget.spend("questions"):
             return False
         return empty_set(Question(self.interval).asked((*self.conds, cond)))
 

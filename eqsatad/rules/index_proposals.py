@@ -31,8 +31,6 @@ from eqsatad.rules.index_narrow import narrowed
 from eqsatad.rules.index_spelling import cost
 from eqsatad.rules.rule import TermRow
 
-EXPANSIONS = 10
-"""How many nodes are rewritten by rows."""
 SLACK = 2
 """How many operators more than the shortest a node may have to be rewritten further."""
 
@@ -44,9 +42,7 @@ def improved(node: Node, facts: Facts, rows: Rows) -> Node:
     best, least = node, cost(node)
     waiting = [(least, order(node), node)]
     seen = {node}
-    for _ in range(EXPANSIONS):
-        if not waiting or not least:
-            break
+    while waiting and least and facts.budget.spend("expansions"):
         _, _, taken = heappop(waiting)
         found, dear = _shortened(taken, facts)
         if dear < least:
@@ -83,8 +79,7 @@ def _shorter(node: Node, least: int, facts: Facts) -> tuple[Node, int] | None:
         if proposal in seen:
             continue
         seen.add(proposal)
-        facts.budget.proposals -= 1
-        if facts.budget.proposals < 0:
+        if not facts.budget.spend("proposals"):
             break
         if facts.points.agree(node, proposal) and (dear := cost(proposal)) < least:
             likely.append((dear, proposal))

@@ -14,7 +14,7 @@ from math import prod
 from eqsatad.rules.domain import EXAMPLE_SIZE, Domain
 from eqsatad.rules.domains import Domains
 from eqsatad.rules.indices import ATLEAST, ZERO, Guard
-from eqsatad.rules.summands import Conditions, as_guard, guarded, rebuilt, summands
+from eqsatad.rules.summands import Conditions, as_guard, guarded, onto, summands
 from eqsatad.terms.linear import Linear, expression, linear
 from eqsatad.terms.nodes import SUM, Axis, Expr, Reduce, Scatter
 from eqsatad.terms.walk import conjuncts, constant, fresh, substitute
@@ -57,13 +57,13 @@ def as_scatter(
     put: dict[Expr, Expr] = {axis: expression(form) for axis, form in position.targets.items()}
     put.update((axis, copy) for axis, copy in copies.items())
     moved = domain.substitution
-    spread = rebuilt(term, domain, found.opaque, value)
-    assert isinstance(spread, Reduce)
+    put = {axis: substitute(target, moved) for axis, target in put.items()}
+    cond, spread = onto(domain, found.opaque, value)
     return Scatter(
         domain.axes,
-        substitute(spread.cond, put),
-        tuple(substitute(put[axis], moved) for axis in axes),
-        substitute(spread.body, put),
+        substitute(cond, put),
+        tuple(put[axis] for axis in axes),
+        substitute(spread, put),
     )
 
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 from eqsatad.errors import ArgumentError
 from eqsatad.rules.catalog import simplifier_themes
 from eqsatad.rules.index_exchange import Names, accepted
-from eqsatad.rules.index_facts import Facts
+from eqsatad.rules.index_facts import Budget, Facts
 from eqsatad.rules.index_forms import Node, minus, number, scaled
 from eqsatad.rules.index_match import head
 from eqsatad.rules.index_narrow import narrowed
@@ -27,12 +27,18 @@ from eqsatad.terms.nodes import Expr
 Bounds = Mapping[Expr, Interval]
 
 
-def simplify(expr: Expr, bounds: Bounds | None = None, assume: Iterable[Expr] = ()) -> Expr:
+def simplify(
+    expr: Expr,
+    bounds: Bounds | None = None,
+    assume: Iterable[Expr] = (),
+    budget: Budget | None = None,
+) -> Expr:
     """``expr`` with as few operators as was found, equal wherever all of ``assume`` hold.
 
-    ``bounds`` gives the least and the greatest value of variables; None is no bound.
+    ``bounds`` gives the least and the greatest value of variables; None is no bound. A ``budget``
+    of one's own is spent, and says what ran out.
     """
-    names, node, facts = _asked(expr, bounds, assume, "simplify")
+    names, node, facts = _asked(expr, bounds, assume, "simplify", budget)
     before = names.tree(expr)
     after = spelled(improved(narrowed(node, facts), facts, _rows()))
     for quotients in (("div", "mod"), ("ediv",)):
@@ -66,11 +72,16 @@ def _by_positive(tree: Tree, quotients: tuple[str, ...], names: Names) -> Tree:
     return (name, opposite, size) if name == "div" else ("neg", (name, opposite, size))
 
 
-def prove(cond: Expr, bounds: Bounds | None = None, assume: Iterable[Expr] = ()) -> bool | None:
+def prove(
+    cond: Expr,
+    bounds: Bounds | None = None,
+    assume: Iterable[Expr] = (),
+    budget: Budget | None = None,
+) -> bool | None:
     """True if ``cond`` is proved to hold wherever ``assume`` do, False if never, else None."""
     if accepted(cond, "prove").dtype != "bool":
         raise ArgumentError(f"prove takes a condition; found the index expression {cond!r}.")
-    _, node, facts = _asked(cond, bounds, assume, "prove")
+    _, node, facts = _asked(cond, bounds, assume, "prove", budget)
     return facts.decide(narrowed(node, facts))
 
 
@@ -94,7 +105,11 @@ def _rows() -> dict[str, list[TermRow]]:
 
 
 def _asked(
-    expr: Expr, bounds: Bounds | None, assume: Iterable[Expr], what: str
+    expr: Expr,
+    bounds: Bounds | None,
+    assume: Iterable[Expr],
+    what: str,
+    budget: Budget | None = None,
 ) -> tuple[Names, Node, Facts]:
     """The names, the normal form and the facts of one question."""
     names = Names()
@@ -106,7 +121,7 @@ def _asked(
         least, most = names.bounds.get(name, (None, None))
         names.bounds[name] = _narrower(least, low, max), _narrower(most, high, min)
     known += names.facts()
-    return names, node, Facts.of(names.bounds, known, [node])
+    return names, node, Facts.of(names.bounds, known, [node], budget)
 
 
 def _narrower(old: int | None, new: int | None, choose: object) -> int | None:

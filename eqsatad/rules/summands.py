@@ -232,15 +232,16 @@ def position(node: Reduce) -> Expr:
     return const(0, node.dtype) if single else node
 
 
+def onto(domain: Domain, opaque: Iterable[Expr], body: Expr) -> tuple[Expr, Expr]:
+    """The condition of ``domain`` together with ``opaque``, and ``body``, over its axes."""
+    mapping = domain.substitution
+    moved = (substitute(cond, mapping) for cond in opaque)
+    return conjunction((*map(as_condition, domain.guards), *moved)), substitute(body, mapping)
+
+
 def rebuilt(node: Reduce, domain: Domain, opaque: Iterable[Expr], body: Expr) -> Expr:
     """The reduction ``node`` over ``domain``."""
-    mapping = domain.substitution
-    conds = [
-        *map(as_condition, domain.guards),
-        *(substitute(cond, mapping) for cond in opaque),
-    ]
-    value = substitute(body, mapping)
-    cond = conjunction(conds)
+    cond, value = onto(domain, opaque, body)
     if domain.axes:
         return Reduce(node.combiner, domain.axes, cond, value)
     return value if cond is TRUE else Select(cond, value, identity(node))

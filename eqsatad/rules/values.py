@@ -134,9 +134,7 @@ def _canonical_axis(node: Reduce, axis: Axis, taken: dict[Expr, Axis]) -> Axis:
     return found
 
 
-def encode(
-    term: Expr, axes: tuple[Axis, ...], equal: Iterable[tuple[Expr, Expr]] = ()
-) -> Encoded:
+def encode(term: Expr, axes: tuple[Axis, ...], equal: Iterable[tuple[Expr, Expr]] = ()) -> Encoded:
     """``term``, a value over ``axes`` with canonical bound names, for the e-graph.
 
     ``equal`` are pairs of values without conditions, over axes of ``term``, which are one class.
@@ -275,8 +273,9 @@ class _Encoder:
 
     def atom(self, node: Expr, context: int) -> str:
         """A constant, or an opaque leaf with its axes and the guards that it needs."""
-        if isinstance(node, Const) and is_value(node) and _exact_number(node.value):
-            return self.let(f"(Num {float(node.value)!r})")
+        literal = node.arg if isinstance(node, Cast) and node.arg.dtype == "index" else node
+        if isinstance(literal, Const) and is_value(node) and _exact_number(literal.value):
+            return self.let(f"(Num {float(literal.value)!r})")
         need = self.needed(node, context)
         number = self.leaf_numbers.setdefault((node, need), len(self.encoded.leaves))
         if number == len(self.encoded.leaves):

@@ -18,7 +18,7 @@ from eqsatad.backends.cpu.effort import index
 from eqsatad.backends.cpu.tiles import chain, length, typical
 from eqsatad.loops.nest import Accumulate, Assign, Block, For, LoopProgram, Nest, Statement, Store
 from eqsatad.terms.linear import Linear, expression, linear
-from eqsatad.terms.nodes import Apply, Axis, Expr
+from eqsatad.terms.nodes import Apply, Axis, Expr, Var
 from eqsatad.terms.ops import MAX, MIN, SUB, Op
 from eqsatad.terms.ranges import interval
 
@@ -58,23 +58,29 @@ def _merged(run: Sequence[Statement]) -> Iterator[Statement]:
 def _alike(run: Sequence[Statement], statement: Statement) -> bool:
     """Whether ``statement`` goes over the same points as ``run`` and stores elsewhere."""
     loops, body = chain(statement)
-    if not loops or not _short(body):
+    # Loops that carry a value from one iteration to the next stay in their order.
+    if not loops or not all(loop.parallel for loop in loops) or not _short(body):
         return False
     for other in run:
         others, theirs = chain(other)
-        same = [(each.axis, each.start, each.stop) for each in loops] == [
-            (each.axis, each.start, each.stop) for each in others
-        ]
-        if not same or not _short(theirs) or _variables(body) & _variables(theirs):
+        same = list(map(_range, loops)) == list(map(_range, others))
+        if not same or not _short(theirs) or _variables(body).keys() & _variables(theirs):
             return False
         if not all(_apart(a, b) for a in _stored(body) for b in _stored(theirs)):
             return False
     return True
 
 
+def _range(loop: For) -> tuple[Axis, Expr, Expr, bool]:
+    return loop.axis, loop.start, loop.stop, loop.parallel
+
+
 def _short(body: Block) -> bool:
-    """Whether ``body`` is short sums and stores of what is read elsewhere."""
+    """Whether ``body`` is short sums, then stores of what is read elsewhere."""
     if not all(isinstance(each, Store | Assign | For) for each in body) or not _stored(body):
+        return False
+    stores = [isinstance(each, Store) for each in body]
+    if stores != sorted(stores):
         return False
     inside = [each for top in body if isinstance(top, For) for each in walk((top,))]
     if any(isinstance(each, Store | Accumulate) for each in inside):
@@ -90,8 +96,9 @@ def _stored(body: Block) -> list[Store]:
     return [each for each in body if isinstance(each, Store)]
 
 
-def _variables(body: Block) -> set[Expr]:
-    return {each.var for each in walk(body) if isinstance(each, Assign)}
+def _variables(body: Block) -> dict[Var, None]:
+    """The locals that ``body`` assigns, in order."""
+    return dict.fromkeys(each.var for each in walk(body) if isinstance(each, Assign))
 
 
 def _apart(a: Store, b: Store) -> bool:
@@ -111,8 +118,12 @@ def _cut(loops: Sequence[For], body: Block) -> Iterator[Statement]:
     ranges = [_pieces(loop, body) for loop in loops]
     if prod(map(len, ranges)) > PIECES:
         ranges = [[(loop.start, loop.stop)] for loop in loops]
-    for bounds in product(*ranges):
-        yield _piece(loops, bounds, body)
+    for number, bounds in enumerate(product(*ranges)):
+        # Locals belong to the loops they are assigned in, so no two pieces share one.
+        own: dict[Expr, Expr] = {
+            var: Var(f"{var.name}_{number}", var.dtype) for var in _variables(body)
+        }
+        yield _piece(loops, bounds, replaced(body, own))
 
 
 def _pieces(loop: For, body: Block) -> list[tuple[Expr, Expr]]:
