@@ -32,7 +32,6 @@ from benchmarks.kernel_cases import CASES, Arrays, Problem
 from benchmarks.kernel_limits import copy_bandwidth, fma_peak
 from eqsatad.pipeline import counted
 
-DATA = Path(__file__).parent / "data" / "kernels.json"
 LIMIT = 12.0
 # Sums of up to about 10,000 float32 products, relative to the largest element of the result.
 TOLERANCE = 2e-4

@@ -614,11 +614,11 @@ def test_values_read_under_one_mask_are_not_taken_under_another():
     m = ea.size("m")
     x, h = ea.placeholder((5, m), name="x"), ea.placeholder((5, 2, m), name="h")
 
-    def at(i, j, l):
+    def at(i, j, column):
         k, n = ea.reduce_axis((0, m), "k"), ea.reduce_axis((0, m), "n")
         total = ea.sum(x[i, k] * x[0, (j - 3) % m] * x[0, n], axis=(n, k))
         other = ea.sum(x[i, k] * x[0, (j - 3) % m] * x[0, n] + 0.0, axis=(n, k))
-        return ea.select(total > 0, h[i, j, l], ea.select(other < 0, -h[i, j, l], 0.0))
+        return ea.select(total > 0, h[i, j, column], ea.select(other < 0, -h[i, j, column], 0.0))
 
     y = ea.compute((5, 2, m), at, "y")
     rng = np.random.default_rng(3)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
+import benchmarks
 from benchmarks.kernel_cases import CASES
-from benchmarks.kernels import DATA, error, our_call
+from benchmarks.kernels import error, our_call
+
+DATA = Path(benchmarks.__file__).parent / "data" / "kernels.json"
 
 # Sums of at most a few hundred float32 products, relative to the largest element.
 TOLERANCE = 1e-5

@@ -72,9 +72,7 @@ def depth(order: Sequence[Axis], free: frozenset[Axis]) -> int:
     return max((place + 1 for place, axis in enumerate(order) if axis in free), default=0)
 
 
-def _bound(
-    axis: Axis, cond: Expr, summed: frozenset[Axis]
-) -> tuple[list[Expr], list[Expr]] | None:
+def _bound(axis: Axis, cond: Expr, summed: frozenset[Axis]) -> tuple[list[Expr], list[Expr]] | None:
     """The first value and the end of ``axis`` that ``cond`` asks for; None if it is no bound."""
     what = guard(cond)
     if what is None or (what.equality and cond.free & summed):
