@@ -7,8 +7,8 @@ ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "modules.md"
 INTRODUCTION = """# Modules
 
-Every module and the first line of what it says of itself, made by `python -m tests.test_docs`. How they hang together
-is in [architecture.md](architecture.md).
+Every module and the first line of what it says of itself, made by `python -m tests.test_docs`.
+How they hang together is in [architecture.md](architecture.md).
 
 | module | holds |
 | --- | --- |
