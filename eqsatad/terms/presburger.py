@@ -67,7 +67,7 @@ def equivalent(a: Expr, b: Expr, given: Iterable[Expr] = ()) -> bool:
 @lru_cache(maxsize=65536)
 def _refuted(conds: tuple[Expr, ...]) -> bool:
     question = Question()
-    return empty_set(question.asked(conds))
+    return empty_set(question.asked(conds), WORK_LIMIT)
 
 
 def empty_set(text: str, work: int = WORK_LIMIT) -> bool:
