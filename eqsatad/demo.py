@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from eqsatad import library
@@ -248,5 +249,5 @@ def _checks(outcome: Outcome) -> Table:
         times = (f"{check.build_seconds:.2f} s", f"{1e6 * check.call_seconds:,.0f} us")
         table.add_row(check.target, f"{check.error:.1e}", verdict, *times)
     for target, reason in outcome.skipped.items():
-        table.add_row(target, "", f"skipped: {reason}")
+        table.add_row(target, "", escape(f"skipped: {reason}"))
     return table
