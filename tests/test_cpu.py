@@ -627,3 +627,13 @@ def test_values_read_under_one_mask_are_not_taken_under_another():
     (found,) = build(lower([y]))(**arrays)
     (expected,) = evaluate([y], arrays)
     np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_tanh_is_exactly_one_where_it_saturates(dtype):
+    # Its derivative is 1 - tanh(x)**2, so one bit less than 1 is no small error.
+    x = ea.placeholder((6,), name="x", dtype=dtype)
+    y = ea.compute((6,), lambda i: ea.tanh(x[i]), "y")
+    values = np.array([20, 50, 1e4, -20, -50, -1e4], dtype)
+    (found,) = build(lower([y]))(x=values)
+    np.testing.assert_array_equal(found, np.sign(values))

@@ -106,10 +106,11 @@ def tanh(w: Writer, x: Value) -> Value:
     size = w.intrinsic("fabs", x)
     # Beyond the limit the result is 1 to the last bit.
     limit = 0.5 * log(2) * (FORMATS[x.kind].mantissa + 3)
-    size = w.select(w.compare("fcmp ogt", size, number(limit, x.kind)), number(limit, x.kind), size)
+    beyond = w.compare("fcmp ogt", size, number(limit, x.kind))
+    size = w.select(beyond, number(limit, x.kind), size)
     grown = expm1(w, w.two("fadd", size, size))
     result = w.two("fdiv", grown, w.two("fadd", grown, number(2, x.kind)))
-    return w.intrinsic("copysign", result, x)
+    return w.intrinsic("copysign", w.select(beyond, _one(x), result), x)
 
 
 def sigmoid(w: Writer, x: Value) -> Value:
