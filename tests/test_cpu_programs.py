@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from benchmarks.kernel_cases import CASES, max_pool
 from eqsatad.backends import build
-from eqsatad.backends.blocks import groups, walk
+from eqsatad.backends.blocks import groups
 from eqsatad.backends.cpu import prepare
 from eqsatad.backends.cpu.inlining import inlined
 from eqsatad.backends.cpu.packing import packed
@@ -16,7 +16,7 @@ from eqsatad.backends.cpu.source import Machine
 from eqsatad.backends.cpu.turns import turn
 from eqsatad.loops.interpret import run
 from eqsatad.loops.lower import lower
-from eqsatad.loops.nest import For
+from eqsatad.loops.nest import For, statements
 from eqsatad.terms import builders as ea
 from eqsatad.terms.nodes import Const
 from tests.loop_programs import conv_input_gradient, conv_weight_gradient, lowered
@@ -50,7 +50,7 @@ def test_prepared_program_means_the_same(name):
 @pytest.mark.parametrize("make", [conv_input_gradient, conv_weight_gradient])
 def test_bounds_of_a_convolution_become_zeros_of_a_copy(make):
     program = lowered(make(2, 8, 8, 9, 3, 1))
-    sums = [each for nest in packed(program, 16).nests for each in walk(nest.body)]
+    sums = [each for nest in packed(program, 16).nests for each in statements(nest.body)]
     bounds = [bound for loop in sums if isinstance(loop, For) for bound in (loop.start, loop.stop)]
     assert all(isinstance(bound, Const) for bound in bounds)
 
@@ -93,13 +93,17 @@ def test_phases_of_a_gradient_are_one_nest_without_conditions_on_its_axes():
     pieces = list(groups(joined(program)))
     extents = [
         np.prod(
-            [each.stop.value for each in walk(group) if isinstance(each, For) and each.parallel]
+            [
+                each.stop.value
+                for each in statements(group)
+                if isinstance(each, For) and each.parallel
+            ]
         )
         for group in pieces
     ]
     interior = pieces[int(np.argmax(extents))]
     bounds = [
-        b for each in walk(interior) if isinstance(each, For) for b in (each.start, each.stop)
+        b for each in statements(interior) if isinstance(each, For) for b in (each.start, each.stop)
     ]
     assert all(isinstance(bound, Const) for bound in bounds)
     assert max(extents) > 0.5 * sum(extents)

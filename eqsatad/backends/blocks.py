@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 
-from eqsatad.loops.nest import Accumulate, Assign, Block, For, If, LoopProgram, Statement, Store
+from eqsatad.loops.nest import (
+    Accumulate,
+    Assign,
+    Block,
+    For,
+    If,
+    LoopProgram,
+    Statement,
+    Store,
+    statements,
+)
 from eqsatad.terms.nodes import Expr, Read, Tensor, Var
 from eqsatad.terms.walk import postorder, substitute
 
@@ -45,7 +55,7 @@ def _sets_local(statement: Statement) -> bool:
 def touched(block: Block) -> dict[Tensor, bool]:
     """The buffers that ``block`` uses, and whether it writes them."""
     found: dict[Tensor, bool] = {}
-    for statement in walk(block):
+    for statement in statements(block):
         for expr in expressions_of(statement):
             for node in postorder(expr):
                 if isinstance(node, Read):
@@ -53,19 +63,6 @@ def touched(block: Block) -> dict[Tensor, bool]:
         if isinstance(statement, Store | Accumulate):
             found[statement.buffer] = True
     return found
-
-
-def walk(block: Block) -> Iterator[Statement]:
-    """Every statement in ``block``, outer ones first."""
-    stack = list(reversed(block))
-    while stack:
-        statement = stack.pop()
-        yield statement
-        match statement:
-            case For(body=body):
-                stack.extend(reversed(body))
-            case If(_, then, other):
-                stack.extend(reversed((*then, *other)))
 
 
 def expressions_of(statement: Statement) -> tuple[Expr, ...]:

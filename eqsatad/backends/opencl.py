@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from eqsatad.backends.blocks import buffers_of, groups, touched, walk
+from eqsatad.backends.blocks import buffers_of, groups, touched
 from eqsatad.backends.clcode import Writer, c_type, prelude
 from eqsatad.backends.extents import value
 from eqsatad.backends.kernel import STORAGE, Array, Kernel
 from eqsatad.errors import BackendError, MissingExtraError
-from eqsatad.loops.nest import Accumulate, Block, For, LoopProgram
+from eqsatad.loops.nest import Accumulate, Block, For, LoopProgram, statements
 from eqsatad.terms.linear import linear, normal
 from eqsatad.terms.nodes import Apply, Axis, Const, Expr, Read, Tensor
 from eqsatad.terms.ops import MAX, MUL, SUB
@@ -88,7 +88,7 @@ def dtypes(program: LoopProgram) -> set[str]:
     """Every dtype that ``program`` stores or computes."""
     found = {tensor.dtype for tensor in buffers_of(program)}
     for nest in program.nests:
-        for statement in walk(nest.body):
+        for statement in statements(nest.body):
             roots = (
                 child
                 for name in ("value", "cond")

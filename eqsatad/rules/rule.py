@@ -12,8 +12,7 @@ runs the interval rows, `rules.prove` checks every row by machine.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 from eqsatad.terms.nodes import Const, Expr, digest
 
@@ -191,8 +190,3 @@ def restrict(
 ) -> DomainRow:
     """The row that a summed ``axis`` under ``guards`` is ``value``: see `DomainRow`."""
     return DomainRow(name, when, guards, axis, value, fresh, leaves, rank, shorter)
-
-
-def renamed(row: Any, name: str) -> Any:
-    """``row`` under another name."""
-    return replace(row, name=name)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from eqsatad.backends.access import flat
-from eqsatad.backends.blocks import expressions_of, replaced, walk
-from eqsatad.loops.nest import Accumulate, Block, For, Statement, Store
+from eqsatad.backends.blocks import expressions_of, replaced
+from eqsatad.loops.nest import Accumulate, Block, For, Statement, Store, statements
 from eqsatad.terms.linear import linear
 from eqsatad.terms.nodes import Axis, Const, Expr, Read, Tensor
 from eqsatad.terms.walk import postorder
@@ -47,14 +47,14 @@ def _joined(outer: For, inner: For, body: Block) -> int | None:
             return None
         if form.coefficient(outer.axis) != counts[1] * form.coefficient(inner.axis):
             return None
-    if any(_used_as_value(each, pair) for each in walk(body)):
+    if any(_used_as_value(each, pair) for each in statements(body)):
         return None
     return counts[0] * counts[1]
 
 
 def _accesses(body: Block) -> Iterator[tuple[Tensor, tuple[Expr, ...]]]:
     """Every element that ``body`` reads or writes."""
-    for each in walk(body):
+    for each in statements(body):
         if isinstance(each, Store | Accumulate):
             yield each.buffer, each.indices
         for node in postorder(*expressions_of(each)):

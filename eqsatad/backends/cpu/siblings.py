@@ -13,10 +13,20 @@ from dataclasses import replace
 from itertools import pairwise, product
 from math import gcd, prod
 
-from eqsatad.backends.blocks import replaced, touched, walk
+from eqsatad.backends.blocks import replaced, touched
 from eqsatad.backends.cpu.effort import index
 from eqsatad.backends.cpu.tiles import chain, length, typical
-from eqsatad.loops.nest import Accumulate, Assign, Block, For, LoopProgram, Nest, Statement, Store
+from eqsatad.loops.nest import (
+    Accumulate,
+    Assign,
+    Block,
+    For,
+    LoopProgram,
+    Nest,
+    Statement,
+    Store,
+    statements,
+)
 from eqsatad.terms.linear import Linear, expression, linear
 from eqsatad.terms.nodes import Apply, Axis, Expr, Var
 from eqsatad.terms.ops import MAX, MIN, SUB, Op
@@ -82,10 +92,10 @@ def _short(body: Block) -> bool:
     stores = [isinstance(each, Store) for each in body]
     if stores != sorted(stores):
         return False
-    inside = [each for top in body if isinstance(top, For) for each in walk((top,))]
+    inside = [each for top in body if isinstance(top, For) for each in statements((top,))]
     if any(isinstance(each, Store | Accumulate) for each in inside):
         return False
-    sums = [each for each in walk(body) if isinstance(each, For)]
+    sums = [each for each in statements(body) if isinstance(each, For)]
     used = touched(body)
     written = {store.buffer for store in _stored(body)}
     reads = {tensor for tensor, writes in used.items() if not writes}
@@ -98,7 +108,7 @@ def _stored(body: Block) -> list[Store]:
 
 def _variables(body: Block) -> dict[Var, None]:
     """The locals that ``body`` assigns, in order."""
-    return dict.fromkeys(each.var for each in walk(body) if isinstance(each, Assign))
+    return dict.fromkeys(each.var for each in statements(body) if isinstance(each, Assign))
 
 
 def _apart(a: Store, b: Store) -> bool:
@@ -132,7 +142,9 @@ def _pieces(loop: For, body: Block) -> list[tuple[Expr, Expr]]:
     if start.terms or extent is None:
         return [(loop.start, loop.stop)]
     low, high = start.const, start.const + extent
-    cuts = {place for each in walk(body) if isinstance(each, For) for place in _sides(each, loop)}
+    cuts = {
+        place for each in statements(body) if isinstance(each, For) for place in _sides(each, loop)
+    }
     inside = [low, *sorted(cut for cut in cuts if low < cut < high), high]
     return [(index(a), index(b)) for a, b in pairwise(inside)]
 

@@ -11,12 +11,11 @@ from dataclasses import replace
 from functools import reduce
 from itertools import groupby
 
-from eqsatad.backends.blocks import walk
 from eqsatad.backends.cpu.expressions import Expressions, Local, Place, Point
 from eqsatad.backends.cpu.scalars import COMPUTED, operation
 from eqsatad.backends.cpu.text import FLOAT_BITS, Value, Writer, number
 from eqsatad.backends.cpu.tiles import added, pairs
-from eqsatad.loops.nest import Accumulate, Assign, Block, For, If, Statement, Store
+from eqsatad.loops.nest import Accumulate, Assign, Block, For, If, Statement, Store, statements
 from eqsatad.terms.nodes import Apply, Axis, Expr, Read, Var
 from eqsatad.terms.ops import ADD, MUL
 
@@ -97,7 +96,7 @@ class Statements:
         for statement in block:
             sums = [
                 each.var
-                for loop in walk((statement,))
+                for loop in statements((statement,))
                 if isinstance(loop, For) and loop.axis is lane
                 for each in loop.body
                 if isinstance(each, Assign)

@@ -15,11 +15,11 @@ from itertools import combinations
 from math import ceil, prod
 
 from eqsatad.backends.access import flat
-from eqsatad.backends.blocks import expressions_of, walk
+from eqsatad.backends.blocks import expressions_of
 from eqsatad.backends.cpu.expressions import PICKED
 from eqsatad.backends.cpu.fusion import fused
 from eqsatad.backends.cpu.scalars import BYTES, COMPUTED
-from eqsatad.loops.nest import Accumulate, Assign, Block, For, If, Statement, Store
+from eqsatad.loops.nest import Accumulate, Assign, Block, For, If, Statement, Store, statements
 from eqsatad.terms.linear import linear
 from eqsatad.terms.nodes import FLOATS, Apply, Axis, Expr, Read, Tensor, Var
 from eqsatad.terms.ops import ADD, SUB
@@ -162,7 +162,7 @@ def _stores(block: Block, trips: float) -> Iterator[tuple[Store, float]]:
 
 
 def _leaf(loop: For, trips: float) -> Leaf:
-    roots = [expr for each in walk(loop.body) for expr in expressions_of(each)]
+    roots = [expr for each in statements(loop.body) for expr in expressions_of(each)]
     nodes = postorder(*roots)
     reads = tuple(node for node in nodes if isinstance(node, Read))
     operations = sum(isinstance(node, Apply) and node.dtype in FLOATS for node in nodes)
@@ -171,13 +171,13 @@ def _leaf(loop: For, trips: float) -> Leaf:
 
 def _independent(loops: Sequence[For], body: Block, stores: Sequence[Store]) -> bool:
     """Whether tiles of ``loops`` may be run in any order, and a point twice."""
-    if any(isinstance(each, Accumulate) for each in walk(body)):
+    if any(isinstance(each, Accumulate) for each in statements(body)):
         return False
     written = {store.buffer for store in stores}
-    roots = [expr for each in walk(body) for expr in expressions_of(each)]
+    roots = [expr for each in statements(body) for expr in expressions_of(each)]
     if any(isinstance(node, Read) and node.tensor in written for node in postorder(*roots)):
         return False
-    inside = {each.var for each in walk(body) if isinstance(each, Assign)}
+    inside = {each.var for each in statements(body) if isinstance(each, Assign)}
     used = {node for node in postorder(*roots) if isinstance(node, Var)}
     return used <= inside and all(_injective(loops, store) for store in stores)
 
@@ -269,7 +269,7 @@ def _fits(count: int, counts: Mapping[Axis, int], accumulators: int, registers: 
 def _uneven(body: Block) -> frozenset[Axis]:
     """The axes on which bounds or conditions inside ``body`` depend."""
     found: set[Axis] = set()
-    for statement in walk(body):
+    for statement in statements(body):
         if isinstance(statement, For | If):
             for expr in expressions_of(statement):
                 found |= expr.free
@@ -280,14 +280,14 @@ def _branches_on_locals(body: Block) -> bool:
     """Whether scalar copies of a tile might go different ways."""
     return any(
         isinstance(node, Var)
-        for each in walk(body)
+        for each in statements(body)
         if isinstance(each, If)
         for node in postorder(each.cond)
     )
 
 
 def _accumulated(loop: For) -> int:
-    return len({each.var for each in walk(loop.body) if isinstance(each, Assign)})
+    return len({each.var for each in statements(loop.body) if isinstance(each, Assign)})
 
 
 def _sums(loop: For, body: Block) -> bool:
@@ -297,8 +297,8 @@ def _sums(loop: For, body: Block) -> bool:
         if not isinstance(statement, Assign) or added(statement) is None:
             return False
         variables.add(statement.var)
-    whole = next(each for each in body if loop in tuple(walk((each,))))
-    for statement in walk((whole,)):
+    whole = next(each for each in body if loop in tuple(statements((each,))))
+    for statement in statements((whole,)):
         if statement in loop.body:
             continue
         if any(node in variables for node in postorder(*expressions_of(statement))):

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from eqsatad.backends.blocks import expressions_of, walk
+from eqsatad.backends.blocks import expressions_of
 from eqsatad.backends.cpu.tiles import Tile, length
 from eqsatad.backends.cpu.tilewriter import spread
-from eqsatad.loops.nest import Accumulate, Block, For, Store
+from eqsatad.loops.nest import Accumulate, Block, For, Store, statements
 from eqsatad.terms.nodes import Axis, Const, Expr, Read, Tensor
 from eqsatad.terms.walk import postorder
 
@@ -80,7 +80,7 @@ def _feeds(before: Rows, after: Rows) -> bool:
 
 def _accesses(rows: Rows) -> Iterator[tuple[Tensor, tuple[Expr, ...], bool]]:
     """What is read and written, and where."""
-    for statement in walk(rows.body):
+    for statement in statements(rows.body):
         if isinstance(statement, Store | Accumulate):
             yield statement.buffer, statement.indices, True
         for node in postorder(*expressions_of(statement)):
