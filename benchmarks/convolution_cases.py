@@ -39,12 +39,8 @@ class Convolution:
 
     def taps(self, size: int) -> int:
         """``T(N, K, s, d, p)``: the pairs of an output and a tap that read an element."""
-        total = 0
-        for k in range(self.kernel):
-            shift = self.pad - k * self.dilation
-            last = min(self.outputs(size) - 1, (size - 1 + shift) // self.stride)
-            total += max(0, last - max(0, -(-shift // self.stride)) + 1)
-        return total
+        outputs = self.outputs(size)
+        return taps(size, outputs, self.kernel, self.stride, self.dilation, self.pad)
 
     @property
     def multiplications(self) -> int:
@@ -66,6 +62,17 @@ class Convolution:
             groups=CHANNELS if self.depthwise else 1,
         )
         return y, x, w
+
+
+def taps(size: int, outputs: int, kernel: int, stride: int, dilation: int, before: int) -> int:
+    """The pairs of an output ``o`` and a tap ``k`` with ``0 <= o*stride + k*dilation - before``
+    below ``size``."""
+    total = 0
+    for k in range(kernel):
+        shift = before - k * dilation
+        last = min(outputs - 1, (size - 1 + shift) // stride)
+        total += max(0, last - max(0, -(-shift // stride)) + 1)
+    return total
 
 
 def convolutions() -> Iterator[Convolution]:

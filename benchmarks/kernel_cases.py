@@ -32,11 +32,12 @@ class Gradient:
     output: Stage
     wrt: tuple[Tensor, ...]
 
-    def build(self, target: str) -> Any:
+    def build(self, target: str, *, specialise: bool = False) -> Any:
         """The kernel for ``target``."""
         head = placeholder("H", *self.output.shape)
         cost = target if target in ("cpu", "opencl") else "count"
-        return ea.differentiate(self.output, list(self.wrt), head=head, cost=cost).build(target)
+        gradients = ea.differentiate(self.output, list(self.wrt), head=head, cost=cost)
+        return gradients.build(target, specialise=specialise)
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,9 @@ class Written:
 
     outputs: tuple[Stage, ...]
 
-    def build(self, target: str) -> Any:
+    def build(self, target: str, *, specialise: bool = False) -> Any:
         """The kernel for ``target``."""
-        return ea.build(list(self.outputs), target=target)
+        return ea.build(list(self.outputs), target=target, specialise=specialise)
 
 
 @dataclass(frozen=True)

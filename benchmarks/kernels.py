@@ -1,11 +1,16 @@
 """The speed of 28 gradient kernels beside numpy and, where installed, torch and jax.
 
 ``python -m benchmarks.kernels [--only ID] [--repeats N] [--threads N] [--opencl] [--json FILE]
-[--plot FILE]``: one process, everything interleaved, the least time counts. ``peak`` and ``copy``
-say what part of the products or of the memory traffic that this machine reached in the same run a
-kernel makes (bytes of inputs and outputs, once each); ``first`` is the time to differentiate and
-compile. The exit code is 1 when a row is wrong or takes more than `LIMIT` times as long as the
-best peer.
+[--plot FILE] [--strict]``: one process, everything interleaved, the least time counts. ``peak`` and
+``copy`` say what part of the products or of the memory traffic that this machine reached in the
+same run a kernel makes (bytes of inputs and outputs, once each); ``first`` is the time to
+differentiate and compile. The exit code is 1 when a row is wrong or takes more than `LIMIT` times
+as long as the best peer, with ``--strict`` also when a target is missed.
+
+``--random SEED [--count N]`` times kernels that are drawn at random instead, beside torch and jax.
+``--busy`` keeps a core busy on purpose and compares our kernels on all threads with themselves on
+one; ``--symbolic`` compares kernels for all sizes (built with ``specialise=True``, and without)
+with those for one size.
 """
 
 from __future__ import annotations
@@ -28,8 +33,12 @@ from rich.console import Console
 from rich.table import Table
 
 import eqsatad as ea
-from benchmarks.kernel_cases import CASES, Arrays, Problem
+from benchmarks import overhead
+from benchmarks.busy import busy_core
+from benchmarks.kernel_cases import CASES, Arrays, Case, Problem
 from benchmarks.kernel_limits import copy_bandwidth, fma_peak
+from benchmarks.random_kernels import drawn_cases
+from benchmarks.symbolic_kernels import symbolic, values
 from eqsatad.pipeline import counted
 
 LIMIT = 12.0
@@ -40,7 +49,22 @@ TOLERANCE = 2e-4
 POOLS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NPROC")
 XLA_ALONE = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
+# A kernel with a busy core beside it over itself on one thread, and one for all sizes over one
+# for the sizes of the call.
+BUSY, SYMBOLIC = 1.3, 1.15
+
 Call = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is aimed at: the geometric mean of best peer / ours, and the least ratio if stated."""
+
+    mean: float
+    least: float = 0.0
+
+
+TABLE, RANDOM, SHARED = Target(1.8, 0.95), Target(1.3, 0.7), Target(1.5)
 
 
 @dataclass(frozen=True)
@@ -95,10 +119,10 @@ def our_call(problem: Problem, target: str) -> Call:
     return called(problem.ours.build(target), problem)
 
 
-def called(kernel: Any, problem: Problem) -> Call:
+def called(kernel: Any, problem: Problem, sizes: Mapping[str, int] | None = None) -> Call:
     """A call of ``kernel`` on the problem's arrays."""
     arrays = {name: problem.arrays[name] for name in kernel.inputs}
-    return lambda: kernel(**arrays)
+    return lambda: kernel(**arrays, **(sizes or {}))
 
 
 def work_of(kernel: Any, problem: Problem) -> Work:
@@ -175,9 +199,10 @@ def error(problem: Problem, found: Any) -> float:
     return worst if math.isfinite(worst) else math.inf
 
 
-def measure(name: str, peers: Mapping[str, Callable[[Problem], Call]], options: Any) -> Timing:
+def measure(
+    name: str, case: Case, peers: Mapping[str, Callable[[Problem], Call]], options: Any
+) -> Timing:
     """The timing of one row at its full size."""
-    case = CASES[name]
     problem = case.make(**case.full)
     start = time.perf_counter()
     kernel = problem.ours.build("cpu")
@@ -209,43 +234,127 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=20, help="calls of each contender")
     parser.add_argument("--threads", type=int, default=1, help="threads of every contender")
     parser.add_argument("--opencl", action="store_true", help="the opencl backend as well")
+    parser.add_argument("--random", type=int, metavar="SEED", help="kernels drawn at random")
+    parser.add_argument("--count", type=int, default=30, help="how many are drawn")
+    parser.add_argument("--busy", action="store_true", help="beside a core that is kept busy")
+    parser.add_argument("--symbolic", action="store_true", help="one kernel for all sizes")
+    parser.add_argument("--strict", action="store_true", help="exit code 1 below a target")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where to write the figures")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="where to draw the ratios")
     options = parser.parse_args(arguments)
-    if unknown := sorted(set(options.only or ()) - set(CASES)):
-        parser.error(f"no row {', '.join(unknown)}; there are {', '.join(CASES)}")
-    if options.threads < 1:
-        parser.error("--threads is at least 1")
+    cases = CASES if options.random is None else drawn_cases(options.random, options.count)
+    known = {name.split()[0]: name for name in cases}
+    if unknown := sorted(set(options.only or ()) - set(known)):
+        parser.error(f"no row {', '.join(unknown)}; there are {', '.join(known)}")
+    if options.threads < 1 or options.count < 1:
+        parser.error("--threads and --count are at least 1")
+    options.cases = {known[name]: cases[known[name]] for name in options.only or known}
     return options
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the rows and returns the exit code."""
     options = parsed(arguments)
-    on_threads(options.threads)
-    ea.set_num_threads(options.threads)
-    chosen = [name for name in CASES if options.only is None or name in options.only]
+    threads = max(2, options.threads) if options.busy else options.threads
+    on_threads(threads)
+    ea.set_num_threads(threads)
+    if options.busy or options.symbolic:
+        return beside_ourselves(options, threads)
     peers = {name: make for name, make in PEERS.items() if find_spec(name)}
+    if options.random is not None and len(peers) > 1:
+        del peers["numpy"]
     limits = Limits(fma_peak() * options.threads, copy_bandwidth())
     columns = ("ours", "opencl", *peers, "peer / ours", "peak", "copy", "first", "error")
     result = Table("row", *columns, title=f"least microseconds, {options.threads} thread(s)")
     timings = []
-    for name in chosen:
-        timings.append(measure(name, peers, options))
+    for name, case in options.cases.items():
+        timings.append(measure(name, case, peers, options))
         result.add_row(*row(timings[-1], peers, limits))
-    console = Console()
+    console = wide()
     console.print(result)
     mean = math.exp(sum(math.log(timing.ratio) for timing in timings) / len(timings))
-    console.print(f"geometric mean of best peer / ours: {mean:.2f}")
+    slowest = min(timings, key=lambda timing: timing.ratio)
+    target = RANDOM if options.random is not None else SHARED if options.threads > 1 else TABLE
+    stated = f" (target {target.least})" if target.least else ""
+    console.print(
+        f"geometric mean of best peer / ours: {mean:.2f} (target {target.mean}); "
+        f"least: {slowest.ratio:.2f}, {slowest.id}{stated}"
+    )
     console.print(
         f"one thread: {limits.operations / options.threads / 1e9:.0f} G products and sums a "
         f"second, {limits.bytes / 1e9:.1f} GB a second copied"
     )
+    console.print(overhead.line())
     if options.json is not None:
         options.json.write_text(json.dumps(figures(timings, limits, options.threads), indent=1))
     if options.plot is not None:
         plot(timings, options.plot)
-    return 0 if all(timing.fine for timing in timings) else 1
+    met = mean >= target.mean and slowest.ratio >= target.least
+    return 0 if all(timing.fine for timing in timings) and (met or not options.strict) else 1
+
+
+def beside_ourselves(options: argparse.Namespace, threads: int) -> int:
+    """Our kernels in two situations or more, over those of the first; the exit code."""
+    compare, limit = (with_busy_core, BUSY) if options.busy else (for_all_sizes, SYMBOLIC)
+    found = {name: compare(case, options.repeats, threads) for name, case in options.cases.items()}
+    found = {name: seconds for name, seconds in found.items() if seconds}
+    base, *others = next(iter(found.values()))
+    result = Table("row", base, *(f"{other} / {base}" for other in others), title=compare.__doc__)
+    for name, seconds in found.items():
+        ratios = (f"{seconds[other] / seconds[base]:.2f}" for other in others)
+        result.add_row(name, f"{1e6 * seconds[base]:,.0f}", *ratios)
+    console = wide()
+    console.print(result)
+    for other in others:
+        ratios = {name: seconds[other] / seconds[base] for name, seconds in found.items()}
+        mean = math.exp(sum(map(math.log, ratios.values())) / len(ratios))
+        largest = max(ratios, key=lambda name: ratios[name])
+        stated = f" (target {limit})" if other is others[0] else ""
+        console.print(
+            f"{other} / {base}: geometric mean {mean:.2f}, largest {ratios[largest]:.2f}, "
+            f"{largest}{stated}; {len(ratios)} of {len(options.cases)} rows"
+        )
+    if options.json is not None:
+        options.json.write_text(json.dumps({"threads": threads, "seconds": found}, indent=1))
+    worst = max(seconds[others[0]] / seconds[base] for seconds in found.values())
+    return 1 if options.strict and worst > limit else 0
+
+
+def with_busy_core(case: Case, repeats: int, threads: int) -> dict[str, float]:
+    """microseconds beside a core that is kept busy"""
+    problem = case.make(**case.full)
+    call = called(problem.ours.build("cpu"), problem)
+
+    def on(count: int) -> Call:
+        def run() -> None:
+            ea.set_num_threads(count)
+            call()
+
+        return run
+
+    with busy_core():
+        return least({"one thread": on(1), "all threads": on(threads)}, repeats)
+
+
+def for_all_sizes(case: Case, repeats: int, threads: int) -> dict[str, float]:
+    """microseconds of kernels for one size, and for all"""
+    problem = case.make(**case.full)
+    open_ended = symbolic(case)
+    if open_ended is None:
+        return {}
+    sizes = values(open_ended, problem.arrays)
+    calls = {"one size": called(problem.ours.build("cpu"), problem)}
+    for way, specialise in (("specialised", True), ("general", False)):
+        kernel = open_ended.build("cpu", specialise=specialise)
+        calls[way] = called(kernel, problem, {name: sizes[name] for name in kernel.sizes})
+        if (worst := error(problem, calls[way]())) > TOLERANCE:
+            raise AssertionError(f"the {way} kernel is wrong by {worst:.0e}")
+    return least(calls, repeats)
+
+
+def wide() -> Console:
+    """A console, wide enough for the table where it is no terminal."""
+    return Console(width=None if sys.stdout.isatty() else 140)
 
 
 def figures(timings: list[Timing], limits: Limits, threads: int) -> dict[str, Any]:

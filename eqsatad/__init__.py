@@ -10,7 +10,7 @@ from eqsatad.backends.threads import set_num_threads
 from eqsatad.derivatives import Directional, hvp, jacobian, jvp
 from eqsatad.extract.report import CostReport, compare
 from eqsatad.pair import Half, vjp
-from eqsatad.pipeline import Gradients, build, differentiate, report, simplified
+from eqsatad.pipeline import Gradients, build, differentiate, plan, report, simplified
 from eqsatad.rules.index_facts import Budget
 from eqsatad.rules.simplifier import bounds, prove, simplify
 from eqsatad.rules.solving import Solution, solve
@@ -137,6 +137,7 @@ __all__ = [
     "op",
     "ops",
     "placeholder",
+    "plan",
     "pow",
     "prod",
     "prove",

@@ -11,15 +11,18 @@ import os
 import tempfile
 import warnings
 from contextlib import suppress
+from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 
 from platformdirs import user_cache_dir
 
 from eqsatad.errors import CacheWarning
+from eqsatad.version import VERSION
 
 VARIABLE = "EQSATAD_CACHE_DIR"
 SUFFIX = ".bin"
+PACKAGE = Path(__file__).parent
 _CHECKSUM = 32
 _reported: set[str] = set()
 
@@ -90,6 +93,14 @@ def clear() -> int:
                 path.unlink()
                 count += 1
     return count
+
+
+@cache
+def code(*layers: str) -> str:
+    """A digest of the version and of the code in these packages, for keys that depend on it."""
+    files = sorted(path for layer in layers for path in (PACKAGE / layer).rglob("*.py"))
+    texts = (VERSION, *(path.read_text(encoding="utf-8") for path in files))
+    return blake2b("\x1f".join(texts).encode(), digest_size=8).hexdigest()
 
 
 def _checksum(key: str, content: bytes) -> bytes:

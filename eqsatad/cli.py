@@ -10,15 +10,16 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console, Group
+from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
@@ -28,6 +29,8 @@ from eqsatad.version import VERSION
 if TYPE_CHECKING:
     from eqsatad.extract.report import CostReport
     from eqsatad.pipeline import Gradients
+    from eqsatad.rules.catalog import AnyRow, Catalog
+    from eqsatad.rules.redundant import Remark
     from eqsatad.terms.nodes import Tensor
 
 app = typer.Typer(
@@ -102,6 +105,11 @@ Shapes = Annotated[
         "with a dtype (float32 otherwise), s= for a scalar.",
     ),
 ]
+RuleFiles = Annotated[
+    list[Path] | None,
+    typer.Option("--rules", metavar="FILE", help="A file or folder of rules, besides the catalog."),
+]
+Trusted = Annotated[bool, typer.Option("--trusted", help="Use rules without checking them.")]
 Sizes = Annotated[
     list[str] | None,
     typer.Option("--size", metavar="NAME=N", help="The number to count and report a size at."),
@@ -134,8 +142,12 @@ def grad(
     cost: Annotated[str | None, typer.Option(help="Cost model; that of the target.")] = None,
     show: Annotated[
         str,
-        typer.Option(help="Any of gradient, loops, naive, source, report, compare, rules."),
+        typer.Option(
+            help="Any of gradient, loops, naive, source, report, compare, rules, explain."
+        ),
     ] = "gradient,report",
+    rules: RuleFiles = None,
+    trusted: Trusted = False,
     size: Sizes = None,
     as_json: Json = False,
 ) -> None:
@@ -151,7 +163,9 @@ def grad(
     output = op(program, **_shapes(shape))
     inputs = _inputs(output, wrt)
     with _progress("differentiating and simplifying"):
-        gradients = differentiate(output, inputs, cost=cost or _model(target))
+        gradients = differentiate(
+            output, inputs, cost=cost or _model(target), rules=rules, trusted=trusted
+        )
     request = Request(output, inputs, gradients, target, _sizes(size))
     with _progress("counting and compiling"):
         views = {part: VIEWS[part](request) for part in parts}
@@ -239,6 +253,11 @@ def _view_rules(request: Request) -> View:
     return View(record, _table(title, ("rule", "matches"), [(n, f"{m:,}") for n, m in fired]))
 
 
+def _view_explain(request: Request) -> View:
+    explanation = request.gradients.explain()
+    return View(explanation.to_dict(), str(explanation))
+
+
 VIEWS: dict[str, Callable[[Request], View]] = {
     "gradient": _view_gradient,
     "loops": _view_loops,
@@ -247,6 +266,7 @@ VIEWS: dict[str, Callable[[Request], View]] = {
     "report": _view_report,
     "compare": _view_compare,
     "rules": _view_rules,
+    "explain": _view_explain,
 }
 
 
@@ -265,6 +285,8 @@ def compare(
         typer.Argument(help="Report files (.json), or programs in index notation; two or more."),
     ],
     shape: Shapes = None,
+    rules: RuleFiles = None,
+    trusted: Trusted = False,
     size: Sizes = None,
     as_json: Json = False,
 ) -> None:
@@ -273,9 +295,11 @@ def compare(
     Example: eqsatad compare naive.json simplified.json
     """
     from eqsatad.extract.report import compare as side_by_side
+    from eqsatad.rules.given import gathered
 
     with _progress("counting"):
-        reports = [_report(item, shape, size) for item in items]
+        catalog = gathered(rules, trusted=trusted)
+        reports = [_report(item, shape, size, catalog) for item in items]
     both = side_by_side(*reports)
     if as_json:
         _print_json(both.to_dict())
@@ -283,7 +307,9 @@ def compare(
         _print(both)
 
 
-def _report(item: str, shape: list[str] | None, size: list[str] | None) -> CostReport:
+def _report(
+    item: str, shape: list[str] | None, size: list[str] | None, rules: Catalog
+) -> CostReport:
     from eqsatad.extract.report import CostReport
     from eqsatad.pipeline import build, report
     from eqsatad.terms.text import op
@@ -291,7 +317,8 @@ def _report(item: str, shape: list[str] | None, size: list[str] | None) -> CostR
     if item.endswith(".json"):
         return CostReport.from_json(_read(Path(item)))
     shapes = {n: s for n, s in _shapes(shape).items() if re.search(rf"\b{n}\b", item)}
-    return report(build([op(item, **shapes)], target="reference").loops, _sizes(size), name=item)
+    kernel = build([op(item, **shapes)], target="reference", rules=rules, trusted=True)
+    return report(kernel.loops, _sizes(size), name=item)
 
 
 @rules_app.command("list")
@@ -335,32 +362,115 @@ def show_rule(
 @rules_app.command("check")
 def check_rules(
     files: Annotated[
-        list[Path] | None, typer.Argument(help="Files of rows; the catalog otherwise.")
+        list[Path] | None,
+        typer.Argument(help="Files or folders of rules; the whole catalog otherwise."),
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Check rules by machine; a wrong one is printed with a counterexample, and the code is 1.
 
-    Example: eqsatad rules check my_rows.py
+    Says how each one was proved, and which are redundant or undo each other. Example: eqsatad rules
+    check my_rows.py
     """
-    from eqsatad.rules.catalog import every_row, load_file
+    from eqsatad.rules.catalog import check_names, every_row, kept, load_file
+    from eqsatad.rules.redundant import remarks
+
+    shipped = every_row()
+    rows = check_names(row for path in files for row in load_file(path)) if files else shipped
+    named = {row.name for row in rows}
+    among = (*rows, *(row for row in shipped if row.name not in named))
+    with _bar(f"checking {len(rows)} rules", 2 * len(rows)) as step:
+        verdicts = [_verdict(row, step) for row in rows]
+        held = [row for row, verdict in zip(rows, verdicts, strict=True) if verdict["holds"]]
+        found = remarks(held, among, step)
+    for verdict in verdicts:
+        said = [remark for remark in found if remark.row == verdict["name"]]
+        verdict["remarks"] = [_remark(remark, kept()) for remark in said]
+    _print_verdicts(verdicts, as_json)
+    if not all(verdict["holds"] for verdict in verdicts):
+        raise typer.Exit(1)
+
+
+def _verdict(row: AnyRow, step: Callable[[], None]) -> dict[str, Any]:
+    """Whether ``row`` holds, and how that was proved or why not."""
     from eqsatad.rules.prove import check
 
-    rows = [row for path in files for row in load_file(path)] if files else list(every_row())
-    verdicts = []
-    with _progress(f"checking {len(rows)} rules"):
-        for row in rows:
-            try:
-                verdicts.append((row.name, True, str(check(row))))
-            except EqsatadError as error:
-                verdicts.append((row.name, False, str(error)))
+    try:
+        proof = check(row)
+    except EqsatadError as error:
+        return {"name": row.name, "holds": False, "detail": str(error)}
+    finally:
+        step()
+    return {"name": row.name, "holds": True, "detail": str(proof), "method": proof.method}
+
+
+def _remark(remark: Remark, reasons: Mapping[str, str]) -> str:
+    """What is remarkable about a row, with the reason that its file gives for keeping it."""
+    reason = reasons.get(remark.row)
+    return f"{remark}; kept: {reason}" if reason else str(remark)
+
+
+def _print_verdicts(verdicts: Sequence[Mapping[str, Any]], as_json: bool) -> None:
     if as_json:
-        _print_json([dict(zip(("name", "holds", "detail"), v, strict=True)) for v in verdicts])
+        _print_json(verdicts)
+        return
+    cells = [
+        (verdict["name"], "holds" if verdict["holds"] else "WRONG", verdict["detail"])
+        for verdict in verdicts
+    ]
+    wrong = sum(not verdict["holds"] for verdict in verdicts)
+    title = f"{len(verdicts)} rules, {wrong} refused"
+    _print(_table(title, ("name", "verdict", "how"), cells))
+    for line in (line for verdict in verdicts for line in verdict["remarks"]):
+        _print(line)
+
+
+@rules_app.command("stats")
+def rule_statistics(
+    program: Annotated[
+        str | None,
+        typer.Argument(help="Statements in index notation; operators of the library otherwise."),
+    ] = None,
+    shape: Shapes = None,
+    wrt: Annotated[
+        str | None, typer.Option(help="Inputs, comma between them; all of them otherwise.")
+    ] = None,
+    size: Sizes = None,
+    ablate: Annotated[
+        str, typer.Option(help="What to leave out in turn: none, theme or row.")
+    ] = "theme",
+    save: Annotated[
+        Path | None, typer.Option(help="File to keep the answer in; used again if it still fits.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show what each rule does in gradients: matches, applications, time, and operations saved.
+
+    Example: eqsatad rules stats "y\\[i] = sum(a\\[i,k]*exp(x\\[k]))" --shape a=64x64 --shape x=64
+    --ablate row
+    """
+    from eqsatad.rules.catalog import load
+    from eqsatad.stats import Subject, gathered, operators, shown
+    from eqsatad.terms.text import op
+
+    if program is None:
+        subjects = list(operators())
     else:
-        cells = [(name, "holds" if holds else "WRONG", text) for name, holds, text in verdicts]
-        _print(_table(f"{len(rows)} rules", ("name", "verdict", "how"), cells))
-    if not all(holds for _, holds, _ in verdicts):
-        raise typer.Exit(1)
+        output = op(program, **_shapes(shape))
+        subjects = [Subject(output.name, output, tuple(_inputs(output, wrt)), _sizes(size))]
+    found = gathered(subjects, load(), ablate=ablate, progress=_in_turn, saved=save)
+    if as_json:
+        _print_json(asdict(found))
+    else:
+        _print(shown(found))
+
+
+def _in_turn(work: Sequence[tuple[str, Callable[[], None]]]) -> None:
+    """Runs ``work`` behind a bar."""
+    with _bar("looking at rules", len(work)) as step:
+        for _, run in work:
+            run()
+            step()
 
 
 @cache_app.command("show")
@@ -487,6 +597,14 @@ def _print(shown: Any) -> None:
 
 def _print_json(value: Any) -> None:
     print(json.dumps(value, indent=2))
+
+
+@contextmanager
+def _bar(text: str, steps: int) -> Iterator[Callable[[], None]]:
+    """A progress bar on the standard error, gone when it is done; gives what moves it on."""
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(text, total=steps)
+        yield lambda: progress.advance(task)
 
 
 def _progress(text: str) -> AbstractContextManager[Any]:

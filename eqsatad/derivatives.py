@@ -7,20 +7,25 @@ differentiated again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import prod
 from typing import TypedDict, Unpack
 
 from eqsatad.errors import ShapeError
-from eqsatad.extract.cost import CostModel
+from eqsatad.extract.cost import CostModel, extent
+from eqsatad.extract.points import Points
 from eqsatad.extract.program import UNTOUCHED, Simplified
+from eqsatad.extract.sites import program_cost
 from eqsatad.grad import reverse
 from eqsatad.grad.custom import spelled
 from eqsatad.grad.forward import Tangents, forward
-from eqsatad.pipeline import Gradients, Results, differentiate, simplified
+from eqsatad.grad.scope import identity
+from eqsatad.pipeline import Gradients, Results, differentiate, model, simplified
 from eqsatad.rules.algebra import Limits
-from eqsatad.rules.catalog import Catalog, load
-from eqsatad.rules.engine import inline_copies
-from eqsatad.terms.nodes import Tensor
+from eqsatad.rules.engine import inline, inline_copies, retarget
+from eqsatad.rules.given import Rules, gathered
+from eqsatad.terms.nodes import Scatter, Stage, Tensor
+from eqsatad.terms.walk import program
 
 Tensors = Tensor | Sequence[Tensor]
 
@@ -32,7 +37,8 @@ class Options(TypedDict, total=False):
     ties: str
     simplify: bool
     cost: str | CostModel
-    rules: Catalog | None
+    rules: Rules | None
+    trusted: bool
     limits: Limits | None
 
 
@@ -72,9 +78,64 @@ def jacobian(output: Tensor, inputs: Tensors, **options: Unpack[Options]) -> Gra
     """The derivative of every element of ``output`` by every element of each input.
 
     Each result has the shape ``output.shape + input.shape``. What is always zero costs nothing
-    but its zero: a diagonal or banded Jacobian is worked out on its band only.
+    but its zero: a diagonal or banded Jacobian, and every part on the way to it, is worked out on
+    its band only. It is taken backwards, or forwards where there are more outputs than inputs
+    and that is cheaper.
     """
-    return differentiate(output, _listed(inputs), "identity", **options)
+    given = _listed(inputs)
+    backwards = differentiate(output, given, "identity", **options)
+    prices = model(options.get("cost", "cpu"))
+    few = _elements([output], prices) <= _elements(given, prices)
+    if few or not options.get("simplify", True):
+        return backwards
+    ways, points = (backwards, _pushed(backwards, options)), Points(prices)
+    return min(ways, key=lambda way: program_cost(way.results, points))
+
+
+def _elements(tensors: Sequence[Tensor], prices: CostModel) -> int:
+    """How many elements ``tensors`` have, at example sizes."""
+    return sum(prod(extent(n, prices.sizes) for n in tensor.shape) for tensor in tensors)
+
+
+def _pushed(whole: Gradients, options: Options) -> Gradients:
+    """The Jacobian ``whole``, input by input in forward mode."""
+    blocks: list[Tensor] = []
+    for tensor in whole.inputs:
+        seed = identity(f"{tensor.name}_seed", tensor.shape, tensor.dtype)
+        chosen = _differentiation(options)
+        pushed = forward([whole.output], [tensor], [seed], beside=blocks, **chosen)
+        (result,) = _read_at(pushed.results, seed)
+        blocks.append(_turned(result, len(tensor.shape)))
+    cost, limits = options.get("cost", "cpu"), options.get("limits")
+    found = simplified(blocks, cost=cost, rules=whole.rules, trusted=True, limits=limits)
+    return replace(
+        whole,
+        results=found.outputs,
+        saturation=found.saturation,
+        adjoints=dict(zip(whole.inputs, blocks, strict=True)),
+        adjoint_summands={tensor: {} for tensor in whole.inputs},
+    )
+
+
+def _read_at(results: Sequence[Tensor], seed: Stage) -> list[Tensor]:
+    """``results`` with the condition that ``seed`` is in the place of its elements."""
+    replaced: dict[Tensor, Tensor] = {}
+    for tensor in program(results):
+        replaced[tensor] = tensor
+        if isinstance(tensor, Stage):
+            replaced[tensor] = inline(retarget(tensor, replaced), [seed])
+    return [replaced[result] for result in results]
+
+
+def _turned(result: Tensor, count: int) -> Stage:
+    """``result`` with its first ``count`` axes behind the others."""
+    assert isinstance(result, Stage), "a tangent along a seed is worked out"
+    scatters = [
+        Scatter(one.axes, one.cond, (*one.indices[count:], *one.indices[:count]), one.value)
+        for one in result.scatters
+    ]
+    axes = (*result.axes[count:], *result.axes[:count])
+    return Stage(result.name, axes, result.body, tuple(scatters))
 
 
 def hvp(
@@ -134,11 +195,10 @@ def _directional(
     pushed: Tangents,
     options: Options,
 ) -> Directional:
-    rules = options.get("rules")
-    catalog = load() if rules is None else tuple(rules)
+    catalog = gathered(options.get("rules"), trusted=options.get("trusted", False))
     cost, limits = options.get("cost", "cpu"), options.get("limits")
     if options.get("simplify", True):
-        found = simplified(pushed.results, cost=cost, rules=catalog, limits=limits)
+        found = simplified(pushed.results, cost=cost, rules=catalog, trusted=True, limits=limits)
     else:
         found, catalog = Simplified(tuple(pushed.results), UNTOUCHED), ()
     return Directional(

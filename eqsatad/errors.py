@@ -71,6 +71,18 @@ class RuleError(EqsatadError, ValueError):
     """A rule that is malformed or wrong. The message shows the row, and the counterexample."""
 
 
+class RefutedRuleError(RuleError):
+    """A rule that a counterexample shows to be wrong. State the condition that it lacks."""
+
+
+class ScheduleError(EqsatadError, ValueError):
+    """A loop nest cannot be changed like this. The message shows it and lists its loops."""
+
+
+class ExplanationError(EqsatadError, RuntimeError):
+    """A step of an explanation that does not replay or changes values: a mistake in eqsatad."""
+
+
 class BackendError(EqsatadError, RuntimeError):
     """A kernel could not be compiled or loaded. The message of the compiler is chained."""
 

@@ -26,8 +26,9 @@ from eqsatad.loops.lower import lower
 from eqsatad.loops.nest import LoopProgram
 from eqsatad.pipeline import Results, model, simplified
 from eqsatad.rules.algebra import Limits
-from eqsatad.rules.catalog import Catalog, load
+from eqsatad.rules.catalog import Catalog
 from eqsatad.rules.engine import Engine, inline, inline_copies, retarget
+from eqsatad.rules.given import Rules, gathered
 from eqsatad.terms.nodes import (
     ARGMAX,
     ARGMIN,
@@ -76,7 +77,8 @@ def vjp(
     *,
     allow_zero: bool = False,
     ties: str = "first",
-    rules: Catalog | None = None,
+    rules: Rules | None = None,
+    trusted: bool = False,
     limits: Limits | None = None,
 ) -> tuple[Half, Half]:
     """A forward and a backward program for ``output``.
@@ -88,14 +90,14 @@ def vjp(
     """
     if memory_limit is not None and memory_limit < 0:
         raise ArgumentError(f"memory_limit is {memory_limit}; give bytes, 0 to save nothing")
-    catalog = load() if rules is None else tuple(rules)
+    catalog = gathered(rules, trusted=trusted)
     given = [inputs] if isinstance(inputs, Tensor) else list(inputs)
     became = inline_copies([output], keep=given)
     output, given = became[output], [became.get(tensor, tensor) for tensor in given]
     adjoints = reverse(output, given, allow_zero=allow_zero, ties=ties)
     head = adjoints.head
     assert head is not None, "a head is made where none is given"
-    simplify = partial(simplified, cost=cost, rules=catalog, limits=limits)
+    simplify = partial(simplified, cost=cost, rules=catalog, trusted=True, limits=limits)
     plain = [output, *adjoints.results]
     prices = model(cost)
     for whole in (at_positions(plain, Points(prices)), plain):

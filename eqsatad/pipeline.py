@@ -6,27 +6,33 @@ domains, optimises their values, and hands the stages to ``lower`` and ``build``
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, overload
 
 from eqsatad import backends
 from eqsatad.backends.kernel import Kernel
+from eqsatad.backends.specialise import specialised
 from eqsatad.errors import ArgumentError
+from eqsatad.explain import Explanation
 from eqsatad.extract.cost import MODELS, CostModel
 from eqsatad.extract.program import UNTOUCHED, Saturation, Simplification, Simplified
 from eqsatad.extract.report import CostReport, cost_report
+from eqsatad.extract.trace import Judge, traced
 from eqsatad.grad import Adjoints, reverse
 from eqsatad.grad.custom import Manual, Override
 from eqsatad.loops.interpret import Execution, count
 from eqsatad.loops.lower import lower
 from eqsatad.loops.nest import LoopProgram
 from eqsatad.loops.samples import samples
+from eqsatad.planning import Plan
 from eqsatad.rules.algebra import Limits
-from eqsatad.rules.catalog import Catalog, load
+from eqsatad.rules.catalog import Catalog
 from eqsatad.rules.engine import Engine, inline_copies
+from eqsatad.rules.given import Rules, gathered
 from eqsatad.terms.nodes import Size, Tensor
+from eqsatad.terms.sized import sized
 from eqsatad.terms.walk import postorder
 
 Arrays = Mapping[str, Any]
@@ -36,16 +42,19 @@ def simplified(
     outputs: Sequence[Tensor],
     *,
     cost: str | CostModel = "cpu",
-    rules: Catalog | None = None,
+    rules: Rules | None = None,
+    trusted: bool = False,
     limits: Limits | None = None,
 ) -> Simplified:
     """``outputs`` as the cheapest program that the rules reach.
 
     ``cost`` is the name of a cost model (``count``, ``cpu``, ``opencl``) or one of your own.
-    ``rules`` is the catalog, by default every row that comes with eqsatad. ``limits`` bounds
-    each e-graph; a limit that is reached is named in the report, and the result is still right.
+    ``rules`` is the catalog, by default every row that comes with eqsatad: rows, or paths of
+    files or folders of rows, which are added to the rows given or to those of eqsatad. Each is
+    checked before it is used unless it is ``trusted``. ``limits`` bounds each e-graph; a limit
+    that is reached is named in the report, and the result is still right.
     """
-    catalog = load() if rules is None else tuple(rules)
+    catalog = gathered(rules, trusted=trusted)
     return Simplification(catalog, model(cost), limits or Limits()).of(outputs)
 
 
@@ -106,17 +115,49 @@ class Results(Sequence[Tensor]):
         return report(what, sizes, arrays=arrays, name=self.title, notes=self.notes)
 
     def build(
-        self, target: str = "cpu", *, threads: int | None = None, exact: bool = False
+        self,
+        target: str = "cpu",
+        *,
+        threads: int | None = None,
+        exact: bool = False,
+        specialise: bool = False,
     ) -> Kernel:
-        """A kernel that computes them; call it with arrays by name or position."""
+        """A kernel that computes them; call it with arrays by name or position.
+
+        ``specialise`` is for symbolic sizes: see `build`.
+        """
+        if specialise and self.loops().sizes:
+            make = _maker(self.unsimplified, self.loops(), target, threads, exact, self._options)
+            return specialised(self.loops(), target, make)
         return backends.build(self.loops(), target, threads=threads, exact=exact)
+
+    @property
+    def unsimplified(self) -> tuple[Tensor, ...]:
+        """What the results were simplified from, if that is known."""
+        return self.results
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        """How they were simplified, as `build` takes it."""
+        return {"rules": self.rules, "trusted": True, "simplify": bool(self.rules)}
+
+    def plan(self, target: str = "cpu") -> Plan:
+        """The loop nests for ``target``, to be changed by hand and then built."""
+        loops = self.loops()
+        return Plan(loops, target, dict(zip(self.sources, loops.outputs, strict=False)))
+
+    @property
+    def sources(self) -> tuple[Tensor, ...]:
+        """The tensors that the results belong to, as `plan` finds their nests."""
+        return self.results
 
 
 @dataclass(frozen=True)
 class Gradients(Results):
     """The gradients of one output, in the order of the inputs; behaves as that list.
 
-    ``adjoints`` and ``adjoint_summands`` hold the unsimplified stages by source tensor.
+    ``adjoints`` and ``adjoint_summands`` hold the unsimplified stages by source tensor,
+    ``derived`` the results before they were simplified for ``cost`` within ``limits``.
     """
 
     output: Tensor
@@ -125,6 +166,33 @@ class Gradients(Results):
     adjoints: dict[Tensor, Tensor]
     adjoint_summands: dict[Tensor, dict[Tensor, Tensor]]
     independent: tuple[Tensor, ...]
+    derived: tuple[Tensor, ...] = field(repr=False)
+    cost: CostModel = field(repr=False)
+    limits: Limits = field(repr=False)
+
+    def explain(self) -> Explanation:
+        """The steps from the results as they were derived to these, with the rows of each.
+
+        The simplification is done again, step by step, which takes a few seconds.
+        """
+        judge = Judge(self.rules, self.limits)
+        untouched = self.saturation is UNTOUCHED
+        steps = () if untouched else traced(self.derived, self.rules, self.cost, self.limits, judge)
+        return Explanation(self.title, self.derived, self.results, steps, judge, self.cost)
+
+    @property
+    def unsimplified(self) -> tuple[Tensor, ...]:
+        """The results as they were derived."""
+        return self.derived
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        return {**super()._options, "cost": self.cost}
+
+    @property
+    def sources(self) -> tuple[Tensor, ...]:
+        """The inputs, in the order of their gradients."""
+        return self.inputs
 
 
 def report(
@@ -200,7 +268,8 @@ def differentiate(
     ties: str = "first",
     simplify: bool = True,
     cost: str | CostModel = "cpu",
-    rules: Catalog | None = None,
+    rules: Rules | None = None,
+    trusted: bool = False,
     limits: Limits | None = None,
 ) -> Gradients:
     """The gradients of ``output`` with respect to ``inputs`` (all float inputs by default).
@@ -210,9 +279,9 @@ def differentiate(
     ``.head``). ``head="identity"`` gives the Jacobian, of shape ``output.shape + input.shape``.
     ``override={t: (deps, fn)}`` replaces the derivative of everything between ``t`` and ``deps``,
     ``manual={(out, inp): fn}`` that of one edge. ``simplify=False`` keeps the gradient as the
-    chain rule writes it. See `simplified` for ``cost``, ``rules`` and ``limits``.
+    chain rule writes it. See `simplified` for ``cost``, ``rules``, ``trusted`` and ``limits``.
     """
-    catalog = load() if rules is None else tuple(rules)
+    catalog = gathered(rules, trusted=trusted)
     wanted = None if inputs is None else list(inputs)
     special = {*(override or {}), *(t for pair in manual or {} for t in pair if t is not None)}
     if simplify and not special:
@@ -224,7 +293,7 @@ def differentiate(
     )
     given = _inputs(adjoints, wanted)
     if simplify:
-        found = simplified(adjoints.results, cost=cost, rules=catalog, limits=limits)
+        found = simplified(adjoints.results, cost=cost, rules=catalog, trusted=True, limits=limits)
     else:
         found = Simplified(tuple(adjoints.results), UNTOUCHED)
     return Gradients(
@@ -242,6 +311,9 @@ def differentiate(
         adjoints=adjoints.adjoints,
         adjoint_summands=adjoints.summands,
         independent=adjoints.independent,
+        derived=tuple(adjoints.results),
+        cost=model(cost),
+        limits=limits or Limits(),
     )
 
 
@@ -261,13 +333,61 @@ def build(
     cost: str | CostModel | None = None,
     threads: int | None = None,
     exact: bool = False,
-    rules: Catalog | None = None,
+    rules: Rules | None = None,
+    trusted: bool = False,
+    specialise: bool = False,
 ) -> Kernel:
-    """A kernel that computes ``outputs`` from ``inputs`` (by default, all that they read)."""
-    catalog = load() if rules is None else tuple(rules)
+    """A kernel that computes ``outputs`` from ``inputs`` (by default, all that they read).
+
+    ``specialise`` is for symbolic sizes: the kernel is compiled for the sizes of a call when they
+    come for the first time, and is then as fast as one that was built for them.
+    """
+    given: dict[str, Any] = {
+        "simplify": simplify,
+        "cost": cost,
+        "rules": rules,
+        "trusted": trusted,
+    }
+    planned = plan(outputs, inputs, target, **given)
+    if specialise and planned.program.sizes:
+        make = _maker(outputs, planned.program, target, threads, exact, given)
+        return specialised(planned.program, target, make)
+    return planned.build(threads=threads, exact=exact)
+
+
+def _maker(
+    outputs: Sequence[Tensor],
+    program: LoopProgram,
+    target: str,
+    threads: int | None,
+    exact: bool,
+    given: Mapping[str, Any],
+) -> Callable[[Mapping[str, int]], Kernel]:
+    """Builds ``outputs`` at known sizes, to take what ``program`` takes."""
+
+    def make(sizes: Mapping[str, int]) -> Kernel:
+        known = sized([*outputs, *program.inputs], sizes)
+        results, inputs = known[: len(outputs)], known[len(outputs) :]
+        return build(results, inputs, target, threads=threads, exact=exact, **given)
+
+    return make
+
+
+def plan(
+    outputs: Sequence[Tensor],
+    inputs: Sequence[Tensor] | None = None,
+    target: str = "cpu",
+    *,
+    simplify: bool = True,
+    cost: str | CostModel | None = None,
+    rules: Rules | None = None,
+    trusted: bool = False,
+) -> Plan:
+    """The loop nests that `build` would compile, to be changed by hand first."""
+    catalog = gathered(rules, trusted=trusted)
     tensors = list(outputs)
     if simplify:
         chosen = cost or (target if target in MODELS else "count")
-        tensors = list(simplified(tensors, cost=chosen, rules=catalog).outputs)
+        tensors = list(simplified(tensors, cost=chosen, rules=catalog, trusted=True).outputs)
     loops = lower(tensors, inputs, Engine.of(catalog).simplify)
-    return backends.build(loops, target, threads=threads, exact=exact)
+    return Plan(loops, target, dict(zip(outputs, loops.outputs, strict=True)))

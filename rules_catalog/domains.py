@@ -20,6 +20,7 @@ from eqsatad.rules.rule import (
     inverse,
     k,
     let,
+    low,
     m,
     p,
     q,
@@ -28,9 +29,44 @@ from eqsatad.rules.rule import (
     w,
     x,
     y,
+    z,
 )
 
 DOMAINS = (
+    # [k >= p] and [k <= p] for a literal: an axis with fewer values.
+    restrict(
+        "narrow-below",
+        k + x >= 0,
+        axis=k,
+        value=q - p,
+        fresh=(q, extent(k) + p),
+        leaves=(),
+        when=(let(p, low(x)), high(x).equal(p), p < 0),
+        rank=0,
+        shorter=True,
+    ),
+    restrict(
+        "narrow-above",
+        x - k >= 0,
+        axis=k,
+        value=q,
+        fresh=(q, p + 1),
+        leaves=(),
+        when=(let(p, low(x)), high(x).equal(p), p >= 0),
+        rank=0,
+        shorter=True,
+    ),
+    # A quotient that one equation gives is put into the other: the digits of a number become it.
+    restrict(
+        "known-quotient",
+        ((c * k + x) // m + y).equal(0),
+        (d * ((c * k + x) // m) + b * k + z).equal(0),
+        axis=k,
+        value=k,
+        leaves=(((c * k + x) // m + y).equal(0), (b * k + z - d * y).equal(0)),
+        when=(m > 0,),
+        rank=0,
+    ),
     # [k + x == 0]: the axis is known.
     restrict("solve-unit", (k + x).equal(0), axis=k, value=-x, rank=0),
     # [(k + x) // m == y]: one block of m values.
@@ -92,6 +128,44 @@ DOMAINS = (
         axis=k,
         value=k,
         leaves=(((c * k + x + y) % m).equal(0), -y >= 0, m - 1 + y >= 0),
+        when=(m > 0,),
+        rank=4,
+    ),
+    # [(c*k + x) // m >= -y] and [(c*k + x) // m <= y]: bounds of the axis without a quotient.
+    restrict(
+        "bound-floor-below",
+        (c * k + x) // m + y >= 0,
+        axis=k,
+        value=k,
+        leaves=(c * k + x + m * y >= 0,),
+        when=(m > 0,),
+        rank=4,
+    ),
+    restrict(
+        "bound-floor-above",
+        y - (c * k + x) // m >= 0,
+        axis=k,
+        value=k,
+        leaves=(m * y + m - 1 - c * k - x >= 0,),
+        when=(m > 0,),
+        rank=4,
+    ),
+    # The same where a whole multiple of the axis has left the quotient.
+    restrict(
+        "bound-floor-mixed-below",
+        (c * k + x) // m + d * k + y >= 0,
+        axis=k,
+        value=k,
+        leaves=((c + m * d) * k + x + m * y >= 0,),
+        when=(m > 0,),
+        rank=4,
+    ),
+    restrict(
+        "bound-floor-mixed-above",
+        y + d * k - (c * k + x) // m >= 0,
+        axis=k,
+        value=k,
+        leaves=((m * d - c) * k + m * y + m - 1 - x >= 0,),
         when=(m > 0,),
         rank=4,
     ),

@@ -44,3 +44,6 @@ FUNCTIONS = (
         for name in KEEP_ZERO
     ),
 )
+
+KEPT = {"exp-over": "one round", "rsqrt-squared": "one round"}
+"""Rows that others imply, and why they are here all the same."""

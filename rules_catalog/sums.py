@@ -6,6 +6,8 @@ of `HOISTING` take conditions out of sums; without them a condition stays where 
 Left out on purpose
     ``sum-factor`` without ``absent``: sum over k of a[k]*b[k] is not b[k] times a sum.
     Dropping an axis that nothing mentions: the sum is its extent times as much (`sum-unused`).
+    ``sum_over(T, guard(g, x))`` to ``guard(g, sum_over(T, x))`` is `guard-leaves-axes` with no axis
+    left, and as many terms.
     ``guard(g, x*y)`` to ``guard(g, x) * y`` for any ``y``: where ``g`` does not hold, ``y`` may
     read out of range or divide by 0, and 0 times that is not 0. `guard-spares` asks for `total`.
 """
@@ -50,8 +52,6 @@ SUMS = (
 )  # fmt: skip
 
 HOISTING = (
-    rewrite("guard-leaves-sum", sum_over(T, guard(g, x)), guard(g, sum_over(T, x)), absent(T, g),
-            exact=True),
     rewrite("guard-leaves-axes", sum_over(S | T, guard(g, x)),
             sum_over(S, guard(g, sum_over(T, x))), absent(T, g)),
 )  # fmt: skip
@@ -68,3 +68,11 @@ GUARDED = (
     rewrite("pick-same", pick(g, x, x), x, exact=True),
     rewrite("pick-zero", pick(g, x, 0), guard(g, x), exact=True),
 )
+
+KEPT = {
+    "sum-divisor": "one round",
+    "sum-dividend": "one round",
+    "sum-of-zero": "collapses before the first round; the others take rounds",
+    "guard-over": "one round",
+}
+"""Rows that others imply, and why they are here all the same."""

@@ -13,7 +13,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from tests.oracles import Kink, check_forward, check_simplified, check_slopes
+from tests.oracles import Kink, check_forward, check_jacobian, check_simplified, check_slopes
 from tests.programs import Program, from_seed
 
 
@@ -27,6 +27,7 @@ CHECKS: dict[str, Callable[[Program, Sequence[str]], None]] = {
     "forward": check_values,
     "slopes": lambda program, targets: check_slopes(program),
     "simplified": check_simplified,
+    "jacobian": lambda program, targets: check_jacobian(program),
 }
 
 

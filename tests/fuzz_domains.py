@@ -1,14 +1,17 @@
 """Random domains against brute force: ``python -m tests.fuzz_domains --examples 5000 [--seed 0]``.
 
-A domain is one to four summed axes under one to four guards, with two axes around it. Every
-candidate must meet each point of the domain exactly once, for every value of the outer axes and
-sizes, and nothing else. Some extents are sizes and some guards read a table, as the position of a
-maximum does. Every example has a number, and ``--seed N --examples 1`` repeats example N alone.
+A domain is one to four summed axes under one to four guards, with two axes around it. Guards are
+equations and inequalities of sums with quotients, remainders, minima and maxima. Every candidate
+must meet each point of the domain exactly once, for every value of the outer axes and sizes, and
+nothing else, and finding them may take no longer than `SLOW` of processor time. Some extents are
+sizes and some guards read a table, as the position of a maximum does. Every example has a number,
+and ``--seed N --examples 1`` repeats example N alone.
 """
 
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import math
 import sys
 import time
@@ -27,8 +30,8 @@ from eqsatad.rules.engine import Engine
 from eqsatad.rules.indices import ATLEAST, ZERO, Guard
 from eqsatad.terms.linear import Linear, expression, linear
 from eqsatad.terms.nodes import Apply, Axis, Cast, Const, Expr, Placeholder, Read, Size
-from eqsatad.terms.ops import FLOORDIV, MOD
-from eqsatad.terms.walk import fold
+from eqsatad.terms.ops import FLOORDIV, MAX, MIN, MOD
+from eqsatad.terms.walk import fold, postorder
 
 N = Size("n")
 EXTENTS = {"o1": 5, "o2": 6}
@@ -36,6 +39,10 @@ MOST = 12
 """Candidates of one domain that are compared, at most."""
 COEFFICIENTS = (-2, -1, -1, 1, 1, 1, 2, 2, 3, 4)
 DIVISORS = (2, 2, 3, 4)
+SLOW = 2.0
+"""Seconds of processor time that are too many for one domain."""
+HANGS = 60.0
+"""Seconds after which an example ends the run, with the place where it hangs."""
 
 Array = np.ndarray[Any, np.dtype[np.int64]]
 Point = Mapping[Expr, Any]
@@ -67,6 +74,9 @@ def example(seed: int) -> Example:
     """The example of that number."""
     rng = Random(seed)
     symbolic, reading = rng.random() < 0.2, rng.random() < 0.2
+    # From numbers of its own, so that what else is drawn stays what it was.
+    bends = Random(-seed - 1)
+    bending = bends.random() < 0.4
     outer = tuple(Axis(name, Const(extent, "index")) for name, extent in EXTENTS.items())
     axes = tuple(
         Axis(name, N if symbolic and rng.random() < 0.5 else Const(rng.randint(1, 7), "index"))
@@ -75,7 +85,11 @@ def example(seed: int) -> Example:
     table = np.array([rng.randint(-1, 6) for _ in range(8)])
     scope = (*axes, *outer, *((N,) if symbolic else ()))
     made = Example(Domain(axes, ()), outer, (1, 2, 5) if symbolic else (1,), table)
-    guards = [_guard(rng, made, scope, reading) for _ in range(rng.choice((1, 1, 2, 2, 3, 4)))]
+    guards = []
+    for _ in range(rng.choice((1, 1, 2, 2, 3, 4))):
+        bent = bending and bends.random() < 0.6
+        extra = _extreme(bends, scope) if bent else Linear(0, ())
+        guards.append(_guard(rng, made, scope, reading, extra))
     return Example(Domain(axes, tuple(guards)), outer, made.sizes, table)
 
 
@@ -90,9 +104,20 @@ def index(rng: Random, scope: Sequence[Expr], quotients: int, nested: int = 0) -
     return form
 
 
-def _guard(rng: Random, made: Example, scope: Sequence[Expr], reading: bool) -> Guard:
-    """A guard that holds at one point at least."""
-    form = index(rng, scope, rng.choice((0, 0, 0, 1, 1, 2)))
+def _extreme(rng: Random, scope: Sequence[Expr]) -> Linear:
+    """A multiple of a random minimum or maximum, at times of a number."""
+    sides = [index(rng, scope, rng.choice((0, 0, 1))), _sum(rng, scope)]
+    if rng.random() < 0.4:
+        sides[1] = Linear(rng.randint(-1, 5), ())
+    node = Apply(rng.choice((MIN, MAX)), tuple(map(expression, sides)))
+    return linear(node).scaled(rng.choice((1, 1, -1, -1, 2, -3)))
+
+
+def _guard(
+    rng: Random, made: Example, scope: Sequence[Expr], reading: bool, extra: Linear
+) -> Guard:
+    """A guard on a sum with ``extra`` in it that holds at one point at least."""
+    form = index(rng, scope, rng.choice((0, 0, 0, 1, 1, 2))) + extra
     if reading and rng.random() < 0.5:
         table = Placeholder("table", (Const(8, "index"),), "int64")
         at = expression(_sum(rng, scope) if rng.random() < 0.3 else linear(rng.choice(scope)))
@@ -125,6 +150,8 @@ ARITHMETIC: dict[str, Any] = {
     "neg": np.negative,
     "floordiv": np.floor_divide,
     "mod": np.mod,
+    "min": np.minimum,
+    "max": np.maximum,
 }
 
 
@@ -194,36 +221,52 @@ def compare(case: Example, found: Sequence[Domain]) -> None:
             )
 
 
+def check(case: Example, engine: Engine, slow: float = SLOW) -> tuple[list[Domain], float]:
+    """The candidates of ``case`` and the seconds they took; AssertionError if one is wrong."""
+    before = time.process_time()
+    found = candidates(case, engine)
+    taken = time.process_time() - before
+    compare(case, found)
+    assert taken <= slow, f"{case}\ntook {taken:.2f} s"
+    return found, taken
+
+
+def drawn(domain: Domain) -> set[str]:
+    """What the guards of ``domain`` are made of."""
+    nodes = postorder(*(expression(form) for _, form in domain.guards))
+    found = {"==" if kind == ZERO else "<=" for kind, _ in domain.guards}
+    found |= {node.op.name for node in nodes if isinstance(node, Apply)}
+    found |= {"table" for node in nodes if isinstance(node, Read)}
+    return found | {"size" for node in (*nodes, *(a.extent for a in domain.axes)) if node is N}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the examples and prints the summary; 1 when one failed or took too long."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz_domains", description=__doc__)
     parser.add_argument("--examples", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0, help="number of the first example")
-    parser.add_argument("--slow", type=float, default=2.0, help="seconds that are too many")
+    parser.add_argument("--slow", type=float, default=SLOW, help="seconds that are too many")
     options = parser.parse_args(arguments)
 
     engine = Engine.of(load())
     seen: Counter[str] = Counter()
     start = time.perf_counter()
-    slowest = (0.0, 0)
+    slowest = (0.0, options.seed)
     for seed in range(options.seed, options.seed + options.examples):
         case = example(seed)
+        seen.update(f"with {part}" for part in drawn(case.domain))
         begun = engine.tally.snapshot()
-        before = time.process_time()
+        faulthandler.dump_traceback_later(HANGS, exit=True)
         try:
-            found = candidates(case, engine)
-            taken = time.process_time() - before
-            compare(case, found)
+            found, taken = check(case, engine, options.slow)
         except Exception as error:
             seen[f"FAILED, {type(error).__name__}"] += 1
-            print(f"\nexample {seed}: {type(error).__name__}: {error}\n{case}")
+            print(f"\nexample {seed}: {type(error).__name__}: {error}\n{case}", flush=True)
             continue
         slowest = max(slowest, (taken, seed))
         seen["empty" if not found else "restricted"] += 1
         seen.update(f"stopped: {stop}" for stop in engine.tally.since(begun).stops)
-        if taken > options.slow:
-            seen["FAILED, too slow"] += 1
-            print(f"\nexample {seed} took {taken:.2f} s\n{case}")
+    faulthandler.cancel_dump_traceback_later()
     print(f"\n{options.examples} domains from {options.seed}, {time.perf_counter() - start:.0f} s")
     print(f"slowest: {slowest[0]:.2f} s, example {slowest[1]}")
     for what, count in sorted(seen.items()):

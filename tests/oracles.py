@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eqsatad.backends.kernel import Kernel
+from eqsatad.derivatives import jacobian
 from eqsatad.pipeline import Gradients, build, differentiate
 from eqsatad.terms.evaluate import evaluate
 from eqsatad.terms.nodes import Tensor
@@ -95,6 +96,16 @@ def check_simplified(program: Program, targets: Sequence[str] = ()) -> None:
     for target in targets:
         found = run(simplified.build(target=target), arrays)
         agree(found, expected, program, f"simplified gradient on {target}")
+
+
+def check_jacobian(program: Program) -> None:
+    """Simplified Jacobians, backwards or forwards, equal the derived ones."""
+    derived, simplified = (
+        jacobian(program.output, program.floats, allow_zero=True, simplify=simplify)
+        for simplify in (False, True)
+    )
+    expected = evaluate(list(derived), program.arrays(), SIZES)
+    agree(evaluate(list(simplified), program.arrays(), SIZES), expected, program, "Jacobian")
 
 
 def run(kernel: Kernel, arrays: Arrays) -> list[Array]:

@@ -27,12 +27,18 @@ def two_exponentials() -> Case:
     return Case(y, (a,))
 
 
+def one_weight() -> Case:
+    """The convolution whose weights are all one number, by that number."""
+    case = CASES["conv-broadcast-weight"]()
+    return Case(case.output, case.inputs[1:])
+
+
 # For each theme of the catalog a gradient that costs more without its rows.
 NEEDED_BY: dict[str, Callable[[], Case]] = {
     "algebra": CASES["mul-transpose"],
     "domains": CASES["mul-transpose"],
     "functions": two_exponentials,
-    "guarded": CASES["conv-broadcast-weight"],
+    "guarded": one_weight,
     "guards": CASES["take-flat"],
     "hoisting": CASES["conv-broadcast-weight"],
     "intervals": CASES["reshape-truncating"],

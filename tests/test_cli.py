@@ -53,6 +53,7 @@ def test_version_is_that_of_the_package(call):
 @pytest.mark.parametrize(
     "command",
     [[], ["demo"], ["grad"], ["compare"], ["rules", "list"], ["rules", "show"], ["rules", "check"],
+     ["rules", "stats"],
      ["cache", "show"], ["cache", "clear"], ["cache", "path"]],
     ids=" ".join,
 )  # fmt: skip

@@ -90,7 +90,7 @@ def test_temporary_that_saves_work_stays():
 
 def test_phases_of_a_gradient_are_one_nest_without_conditions_on_its_axes():
     program = max_pool((1, 2, 8, 8)).ours.build("reference").loops
-    pieces = list(groups(joined(program)))
+    pieces = list(groups(joined(program, 4)))
     extents = [
         np.prod(
             [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -16,12 +18,24 @@ from eqsatad.rules.rule import Row
 from eqsatad.terms.linear import Linear, atom, expression, linear
 from eqsatad.terms.nodes import Axis, Cast, Const, Expr, Placeholder, Read, Size
 from eqsatad.terms.walk import postorder
-from tests.fuzz_domains import candidates, compare, described, example, index, value
+from rules_catalog.domains import DOMAINS
+from tests.fuzz_domains import (
+    Example,
+    candidates,
+    check,
+    compare,
+    described,
+    drawn,
+    example,
+    index,
+    value,
+)
 
 EXAMPLES, CHUNK = 300, 25
 ROWS = tuple(row for row in load() if isinstance(row, Row))
 ENGINE = Engine.of(ROWS)
 N = Size("n")
+TABLE = np.zeros(8, dtype=np.int64)
 
 
 def axis(name: str, extent: int | Expr) -> Axis:
@@ -37,22 +51,42 @@ def at_least(expr: Expr) -> Guard:
 
 
 @pytest.mark.parametrize("first", range(0, EXAMPLES, CHUNK))
-def test_candidates_meet_every_point_once(first: int) -> None:
+def test_candidates_meet_every_point_once_and_are_found_in_time(first: int) -> None:
     for seed in range(first, first + CHUNK):
-        case = example(seed)
-        compare(case, candidates(case, ENGINE))
+        check(example(seed), ENGINE)
+
+
+def test_random_domains_have_guards_of_every_kind() -> None:
+    kinds = Counter(kind for seed in range(EXAMPLES) for kind in drawn(example(seed).domain))
+    wanted = ("==", "<=", "floordiv", "mod", "min", "max", "size", "table")
+    assert all(kinds[kind] >= EXAMPLES // 20 for kind in wanted), kinds
+    axes, guards = zip(
+        *((len(e.domain.axes), len(e.domain.guards)) for e in map(example, range(EXAMPLES))),
+        strict=True,
+    )
+    assert {*axes} == {*guards} == {1, 2, 3, 4}
+
+
+def test_wrong_and_slow_candidates_are_told() -> None:
+    case = example(0)
+    with pytest.raises(AssertionError, match="is not"):
+        compare(case, [replace(case.domain, guards=())])
+    with pytest.raises(AssertionError, match=r"took \d"):
+        check(case, ENGINE, slow=-1.0)
 
 
 def test_random_domains_use_every_domain_row() -> None:
     domains = Domains(indices := Indices(ROWS))
-    for seed in range(120):
-        domains.candidates(example(seed).domain, set())
-    names = {row.name for row in ROWS if row.name.startswith("solve-")}
-    assert names <= set(indices.tally.matches)
+    for domain in (*(example(seed).domain for seed in range(120)), DIGITS):
+        domains.candidates(domain, set())
+    assert {row.name for row in DOMAINS} <= set(indices.tally.matches)
 
 
 A, B, C = axis("a", 7), axis("b", 5), axis("c", 6)
 O1, O2 = axis("o1", 5), axis("o2", 6)
+SCALED = 5 * axis("a", 12) // 3
+P, Q = axis("p", 21), axis("q", 5)
+DIGITS = Domain((P, Q), (zero((5 * P + Q) // 7 - O1), zero((5 * P + Q) % 7 - O2)))
 
 # What a domain becomes: the extents that are left, and the best candidate on one line.
 SOLVED: dict[str, tuple[Domain, str]] = {
@@ -75,6 +109,24 @@ SOLVED: dict[str, tuple[Domain, str]] = {
     "two bounds leave a window": (
         Domain((axis("a", 64),), (at_least(axis("a", 64) - O1), at_least(O1 + 2 - axis("a", 64)))),
         "over a_1 < 3 where true; a = o1 - a_1 + 2",
+    ),
+    "a bound from below leaves the values above it": (
+        Domain((A,), (at_least(A - 2),)),
+        "over a_1 < 5 where true; a = a_1 + 2",
+    ),
+    "a bound from above leaves the values below it": (
+        Domain((A,), (at_least(3 - A),)),
+        "over a_1 < 4 where true; a = a_1",
+    ),
+    "the digits of a number are those of another radix": (
+        DIGITS,
+        "over nothing where true; q = 2 * o1 + o2 - 5 * ((2 * o1 + o2) // 5)"
+        ", p = o1 + (2 * o1 + o2) // 5",
+    ),
+    "bounds of a quotient are bounds of its axis": (
+        Domain((axis("a", 12),), (at_least(SCALED - O1), at_least(O1 + 1 - SCALED))),
+        "over a_1 < 2 where 2 * o1 - 5 * a_1 - 5 * ((2 * o1 + 4) // 5) + 5 >= 0 and o1 - a_1 - "
+        "(2 * o1 + 4) // 5 + 1 >= 0; a = o1 - a_1 - (2 * o1 + 4) // 5 + 1",
     ),
     "an axis of one value is 0": (
         Domain((axis("a", 1), B), (zero(axis("a", 1) + B - O1),)),
@@ -113,10 +165,10 @@ def test_domain_without_points_is_none(guards: tuple[Guard, ...]) -> None:
 
 def test_two_coupled_equations_are_solved_in_time() -> None:
     guards = (zero(4 * A + 3 * B + 4 * C - 1 - O1 + O2), zero(4 * A + 3 * B - O2))
-    domains = Domains(indices := Indices(ROWS))
-    found = domains.solve(Domain((A, B, C), guards), {"a", "b", "c"})
-    assert found is not None
-    assert found.volume <= 2
+    case = Example(Domain((A, B, C), guards), (O1, O2), (1,), TABLE)
+    engine = Engine(indices := Indices(ROWS), Domains(indices))
+    found, _ = check(case, engine)
+    assert found[0].volume <= 2
     assert indices.tally.stops == ()
 
 
@@ -170,9 +222,6 @@ def test_new_axes_take_names_that_are_free() -> None:
 def grid(*axes: Axis) -> dict[Expr, np.ndarray]:
     shape = tuple(one.extent.value for one in axes if isinstance(one.extent, Const))
     return dict(zip(axes, np.indices(shape).reshape(len(shape), -1), strict=True))
-
-
-TABLE = np.zeros(8, dtype=np.int64)
 
 
 @pytest.mark.parametrize("seed", range(0, 200, 20))

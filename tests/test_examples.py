@@ -13,6 +13,7 @@ ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "examples"
 SAID = {
     "custom_operator.py": "agrees with finite differences",
+    "schedule.py": "times as fast",
     "stencil.py": "misfit fell",
     "hand_written.py": "multiplies as often as the one by hand",
     "training.py": "loss fell",

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from eqsatad.rules.algebra import Growth, Limits, grow
 from eqsatad.rules.values import canonical, encode
 from eqsatad.terms import builders as ea
 from eqsatad.terms.evaluate import evaluate
-from eqsatad.terms.nodes import Apply, Expr, Placeholder, Read, Stage
+from eqsatad.terms.nodes import Apply, Expr, Placeholder, Read, Reduce, Stage
 from eqsatad.terms.show import show
 from eqsatad.terms.walk import postorder, program
 from rules_catalog.algebra import ALGEBRA
@@ -62,6 +63,9 @@ def assert_same_values(stage: Stage, found: Optimised) -> None:
     scale = max(1.0, float(np.abs(expected).max(initial=0.0)))
     np.testing.assert_allclose(result, expected, rtol=1e-8, atol=1e-8 * scale)
 
+
+PRODUCTS = replace(COUNT, name="products", visit=0.0)
+"""No loop is too dear for what it saves: the search is for the fewest multiplications."""
 
 # Targets: the stage, and the multiplications that the best program needs.
 
@@ -148,7 +152,7 @@ TARGETS: dict[Callable[[], Stage], int] = {
     mul_transpose: 100,
     diagonal_of_square_plus: 100,
     broadcast_weight: 16,
-    broadcast_weight_data: 32,
+    broadcast_weight_data: 16,
     chain: 4 * 6 * 7 + 4 * 5 * 6,
     mttkrp: 4 * 5 * 6 * 8 + 4 * 5 * 8,
     softmax_backward: 15 + 15 + 3 + 15 + 15,
@@ -159,7 +163,7 @@ TARGETS: dict[Callable[[], Stage], int] = {
 @pytest.mark.parametrize("build", TARGETS, ids=lambda build: build.__name__)
 def test_multiplications_reach_the_minimum(build: Callable[[], Stage]) -> None:
     stage = build()
-    found = optimise(stage, CATALOG, COUNT)
+    found = optimise(stage, CATALOG, PRODUCTS)
     assert_same_values(stage, found)
     assert multiplications(found.stages) <= TARGETS[build], "\n".join(map(show, found.stages))
 
@@ -169,6 +173,35 @@ def test_parts_equal_up_to_names_are_one_stage() -> None:
     found = optimise(diagonal_of_square_plus(), CATALOG, COUNT)
     rows, _ = found.stages
     assert COUNT.volume(rows.axes) == 10
+
+
+def windows(size: int) -> Stage:
+    """Sums of three by three neighbours in five maps, of which there are fewer at the border."""
+    x = tensor("x", 5, size, size)
+    f, i, j = over(5, "f"), over(3, "i"), over(3, "j")
+    return ea.compute(
+        (size, size),
+        lambda n, m: ea.sum(
+            x[f, n + i - 1, m + j - 1],
+            axis=(f, i, j),
+            where=(n + i >= 1) & (n + i < size + 1) & (m + j >= 1) & (m + j < size + 1),
+        ),
+    )
+
+
+def test_windows_over_several_maps_are_taken_axis_by_axis() -> None:
+    stage = windows(16)
+    found = optimise(stage, CATALOG, COUNT)
+    assert_same_values(stage, found)
+    maps, rows, last = found.stages
+    assert [COUNT.volume(part.axes) for part in (maps, rows, last)] == [16 * 16] * 3
+
+
+def test_windows_that_mostly_meet_the_border_are_one_sum() -> None:
+    """A hundred additions and no temporary, rather than eighty and sixteen elements more."""
+    maps, last = optimise(windows(4), CATALOG, COUNT).stages
+    assert COUNT.volume(maps.axes) == 4 * 4
+    assert sum(isinstance(node, Reduce) for node in postorder(last.body)) == 1
 
 
 def test_contraction_stores_its_inner_product() -> None:

@@ -152,3 +152,10 @@ def test_pair_gives_the_value_and_the_gradients(operator: Operator, limit: str) 
     gradients = list(ea.differentiate(y, inputs))
     # The same sums in another order.
     agree(found, ea.evaluate(gradients, arrays | {"head": given}), 1e-9)
+    way = random_like(inputs, 7)
+    (slope,) = slopes([y], arrays, way)
+    agree([along(found, inputs, way)], [np.asarray((slope * given).sum())])
+
+
+def test_table_has_forty_operators() -> None:
+    assert len({operator.id for operator in OPERATORS}) == len(OPERATORS) >= 40

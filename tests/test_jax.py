@@ -6,7 +6,7 @@ Needs the extra ``test-jax``. Both sides are double precision.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -195,6 +195,17 @@ def cubed_sum(y: Tensor) -> Tensor:
     return ea.compute((), lambda: ea.sum(cube, axis=axes) if axes else cube, name="scalar")
 
 
+def weighed(tensors: Sequence[Tensor], names: Sequence[str]) -> Tensor:
+    """The scalar ``sum(weights * tensors)`` over weights of those names, which are inputs."""
+    total = ea.const(0.0, "float64")
+    for tensor, name in zip(tensors, names, strict=True):
+        weight = ea.placeholder(tensor.shape, name=name, dtype="float64")
+        axes = tuple(ea.reduce_axis((0, extent), name="q") for extent in tensor.shape)
+        product = tensor[axes] * weight[axes]
+        total = total + (ea.sum(product, axis=axes) if axes else product)
+    return ea.compute((), lambda: total, name=f"scalar_{names[0]}")
+
+
 @operators
 def test_value_and_gradients_agree_with_jax(operator: Operator) -> None:
     tensors, arrays = operator.tensors(), operator.arrays()
@@ -210,6 +221,44 @@ def test_value_and_gradients_agree_with_jax(operator: Operator) -> None:
         ea.evaluate(list(gradients), arrays | {"head": head}), back(jnp.asarray(head)), strict=True
     ):
         agree(found, expected)
+
+
+@operators
+def test_pair_with_saved_tensors_agrees_with_jax(operator: Operator) -> None:
+    tensors, arrays = operator.tensors(), operator.arrays()
+    y = operator.build(*tensors)
+    given, moving = _operands(operator)
+    value, back = jax.vjp(
+        lambda *moved: JAX[operator.id](*_among(given, moving, moved)), *(given[n] for n in moving)
+    )
+    ahead, behind = ea.vjp(y, [tensors[n] for n in moving])
+    out, *saved = ea.evaluate(list(ahead), arrays)
+    agree(out, value)
+    head = random(np.shape(value), 1)
+    kept = {tensor.name: array for tensor, array in zip(ahead.saved, saved, strict=True)}
+    gradients = ea.evaluate(list(behind), arrays | kept | {y.name: out, "head": head})
+    for found, expected in zip(gradients, back(jnp.asarray(head)), strict=True):
+        agree(found, expected)
+
+
+@pytest.mark.parametrize("order", [2, 3])
+@operators
+def test_gradients_of_gradients_agree_with_jax(operator: Operator, order: int) -> None:
+    tensors, arrays = operator.tensors(), operator.arrays()
+    given, moving = _operands(operator)
+    inputs, at = [tensors[n] for n in moving], [given[n] for n in moving]
+    scalar, function = cubed_sum(operator.build(*tensors)), _cubed(operator)
+    for turn in range(1, order):
+        weights = [random(array.shape, 10 * turn + n) for n, array in enumerate(at)]
+        named = {f"weight{turn}_{n}": array for n, array in enumerate(weights)}
+        arrays |= named
+        slopes = ea.differentiate(scalar, inputs, "identity")
+        scalar = weighed(slopes, list(named))
+        function = _weighed(jax.grad(function, argnums=tuple(range(len(at)))), weights)
+    expected = jax.grad(function, argnums=tuple(range(len(at))))(*at)
+    gradients = ea.differentiate(scalar, inputs, "identity")
+    for found, other in zip(ea.evaluate(list(gradients), arrays), expected, strict=True):
+        agree(found, other)
 
 
 @operators
@@ -270,6 +319,15 @@ def _cubed(operator: Operator) -> Callable[..., Any]:
 
     def scalar(*moved: Any) -> Any:
         return (JAX[operator.id](*_among(given, moving, moved)) ** 3).sum()
+
+    return scalar
+
+
+def _weighed(gradients: Callable[..., Any], weights: Sequence[Array]) -> Callable[..., Any]:
+    """The sum of what ``gradients`` gives times ``weights``, as a function of the same."""
+
+    def scalar(*moved: Any) -> Any:
+        return sum((g * w).sum() for g, w in zip(gradients(*moved), weights, strict=True))
 
     return scalar
 

@@ -12,6 +12,7 @@ from random import Random
 
 import numpy as np
 import pytest
+from numpy.lib.stride_tricks import sliding_window_view
 
 import eqsatad as ea
 from eqsatad import library as nn
@@ -68,6 +69,10 @@ def test_max_pooling_saves_its_positions(window):
     assert elements(saved) == elements(forward[0])
     assert not operations(backward) & {"max", "argmax"}
     assert IMAGE not in backward.inputs
+    image = np.random.default_rng(0).normal(size=(2, 3, 8, 8)).astype("float32")
+    blocks = sliding_window_view(image, (window, window), (2, 3))[:, :, ::window, ::window]
+    (_, positions) = ea.evaluate(list(forward), {"image": image})
+    np.testing.assert_array_equal(positions, blocks.reshape(*blocks.shape[:4], -1).argmax(-1))
 
 
 @pytest.mark.parametrize(("window", "found"), [(2, {"max", "argmax"}), (4, {"argmax"})])
@@ -116,6 +121,17 @@ def test_saved_tensors_fit_the_limit(limit, names):
     if limit is not None:
         assert sum(size[t.dtype] * elements(t) for t in forward.saved) <= limit
     assert set(forward.saved) <= set(backward.inputs)
+
+
+@pytest.mark.parametrize(("ties", "expected"), [("first", [0, 3, 0]), ("split", [0, 1.5, 1.5])])
+def test_pair_at_a_tie(ties, expected):
+    x = tensor("x", 3)
+    forward, backward = ea.vjp(ea.op("y = max(x[k])", x=x), x, ties=ties)
+    arrays = {"x": np.array([1, 2, 2], "float32"), "head": np.array(3, "float32")}
+    y, *saved = ea.evaluate(list(forward), arrays)
+    arrays |= {t.name: array for t, array in zip(forward.saved, saved, strict=True)}
+    (found,) = ea.evaluate(list(backward), arrays | {"y": y})
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_negative_limit_is_an_error():

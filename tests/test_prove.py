@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import builtins
+import re
+import sys
 from collections.abc import Callable
+from dataclasses import replace
+from functools import reduce
+from operator import add
+from pathlib import Path
 
 import pytest
 
-from eqsatad.errors import RuleError
+from eqsatad import cache
+from eqsatad.errors import RefutedRuleError, RuleError
+from eqsatad.rules import prove
+from eqsatad.rules import value_rule as values
 from eqsatad.rules.catalog import AnyRow, load
 from eqsatad.rules.prove import check
+from eqsatad.rules.prove_values import check_value_rule
 from eqsatad.rules.rule import (
     Row,
     b,
@@ -27,16 +37,19 @@ from eqsatad.rules.rule import (
     m,
     n,
     p,
+    place,
     q,
     restrict,
     rewrite,
     s,
+    turn,
     w,
     x,
     y,
     z,
 )
 from eqsatad.rules.value_rule import ValueRule
+from eqsatad.terms.builders import minimum
 from eqsatad.terms.nodes import Expr
 
 CATALOG = load()
@@ -173,17 +186,20 @@ def test_counterexample_is_small(what: str) -> None:
     assert all(abs(int(fact.split(" = ")[1])) <= 8 for fact in facts)
 
 
-def test_counterexample_names_letters_and_both_sides() -> None:
+def test_counterexample_names_letters_and_both_sides_and_the_row_with_its_line() -> None:
+    row = rewrite("halves", (2 * x + y) // m, x + y // m, m > 0)
     with pytest.raises(RuleError) as refusal:
-        check(rewrite("halves", (2 * x + y) // m, x + y // m, m > 0))
-    assert str(refusal.value) == GOLDEN
+        check(row)
+    assert str(refusal.value) == GOLDEN.format(place(row.origin))
+    assert re.fullmatch(r".*test_prove\.py:\d+", row.origin)
 
 
 GOLDEN = """\
 rule halves is wrong: before is not after, with x = 1, y = 0, m = 1
   before: (2 * x + y) // m, which is 2
   after: x + y // m, which is 1
-State the condition that excludes this, or take the row out."""
+State the condition that excludes this, or take the row out.
+  at {}: halves: (2 * x + y) // m => x + y // m  if m > 0"""
 
 # Rows that make no claim, and what is said about them.
 MALFORMED: dict[str, tuple[Row, str]] = {
@@ -273,6 +289,200 @@ def test_malformed_row_is_refused_by_name(what: str) -> None:
         check(row)
     assert str(refusal.value).startswith(f"rule {row.name}: ")
     assert why in str(refusal.value)
+
+
+# Value rows that make no claim, and what is said about them.
+MALFORMED_VALUES: dict[str, tuple[ValueRule, str]] = {
+    "a letter that the right side alone has": (
+        values.rewrite("lost", values.x * values.y, values.x * values.z),
+        "letter z stands after the arrow and is not matched before it",
+    ),
+    "a letter that is lost on the way back": (
+        values.equal("lost", values.x * 0, values.pattern(0)),
+        "0 is no operation, and only operations are matched",
+    ),
+    "a letter that matches everything": (
+        values.rewrite("all", values.x, values.x + 0),
+        "x is no operation",
+    ),
+    "a value where axes are wanted": (
+        values.rewrite("axes", values.sum_over(values.x, values.y), values.y),
+        "x in sum(x, y) is a value, and a set of axes is wanted there",
+    ),
+    "a value where a condition is wanted": (
+        values.rewrite("guard", values.guard(values.x, values.y), values.y),
+        "x in guard(x, y) is a value, and a condition is wanted there",
+    ),
+    "a condition on the wrong kind of letter": (
+        values.rewrite("zero", values.x * values.c, values.x, values.nonzero(values.x)),
+        "nonzero(x) is about a constant letter",
+    ),
+    "a condition on a letter that is nowhere": (
+        values.rewrite("axes", values.x * 1, values.x, values.absent(values.T, values.x)),
+        "letter T of absent(T, x) is bound by nothing",
+    ),
+    "an extent of several axes": (
+        values.rewrite(
+            "extent",
+            values.sum_over(values.S | values.T, values.x),
+            values.extent(values.T) * values.sum_over(values.S, values.x),
+            values.absent(values.T, values.x),
+        ),
+        "extent(T) needs the condition single(T)",
+    ),
+    "one axis of a sum that is not split": (
+        values.rewrite(
+            "single", values.sum_over(values.T, values.x), values.x, values.single(values.T)
+        ),
+        "single(T) chooses from the axes of a sum; match the sum over S | T",
+    ),
+    "a function that there is not": (
+        values.rewrite("function", values.call("root", values.x), values.x),
+        "no function root takes 1 values",
+    ),
+    "a function of another number of values": (
+        values.rewrite("function", values.call("pow", values.x), values.x),
+        "no function pow takes 1 values",
+    ),
+    "conditions that cannot hold": (
+        values.rewrite(
+            "never",
+            values.sum_over(values.S | values.T, values.guard(values.g, values.x)),
+            values.x,
+            values.absent(values.T, values.g),
+            values.absent(values.S, values.g),
+            values.lacks(values.x, values.g),
+            values.absent(values.T, values.x),
+            values.disjoint(values.T, values.T),
+        ),
+        "it was never tested",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", MALFORMED_VALUES, ids=str)
+def test_malformed_value_row_is_refused_by_name(what: str) -> None:
+    row, why = MALFORMED_VALUES[what]
+    with pytest.raises(RuleError) as refusal:
+        check(row)
+    assert str(refusal.value).startswith(f"rule {row.name}: ")
+    assert why in str(refusal.value)
+    assert f"{place(row.origin)}: {row!r}" in str(refusal.value)
+
+
+def test_row_of_the_simplifier_that_replaces_nothing_is_refused() -> None:
+    with pytest.raises(RuleError, match="x is nothing that rows replace"):
+        check(turn("all", x, x + 0))
+
+
+# A row that lacks a condition, and the condition.
+LACKING: dict[str, tuple[AnyRow, str]] = {
+    "a positive literal": (interval("up", c * k + y, low(y), high(c * (extent(k) - 1) + y)),
+                           "c > 0"),
+    "a range": (rewrite("gone", x // m, 0, m > 0), "low(x) >= 0 and high(x) < m"),
+    "an order": (turn("least", minimum(x, y), x), "x <= y"),
+    "a factor": (rewrite("floor", (g * x) // m, x // (m // g), g > 0, m > 0), "m % g == 0"),
+    "an axis that is absent": (
+        values.rewrite("out", values.sum_over(values.T, values.x * values.y),
+                       values.y * values.sum_over(values.T, values.x)),
+        "absent(T, y)",
+    ),
+    "a value that is total": (
+        values.rewrite("spares", values.guard(values.g, values.x * values.y),
+                       values.y * values.guard(values.g, values.x)),
+        "total(y)",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", LACKING, ids=str)
+def test_refusal_names_the_condition_that_is_missing(what: str) -> None:
+    row, missing = LACKING[what]
+    with pytest.raises(RefutedRuleError) as refusal:
+        check(row)
+    assert f"On small values it holds with {missing}." in str(refusal.value)
+
+
+def test_refusal_offers_no_condition_where_none_helps() -> None:
+    with pytest.raises(RefutedRuleError) as refusal:
+        check(values.rewrite("both", values.x + values.y, values.x * values.y))
+    assert "it holds with" not in str(refusal.value)
+
+
+def test_value_row_is_refused_with_the_simplest_values_and_both_sides() -> None:
+    row = values.rewrite("squares", values.x * values.x, values.x)
+    with pytest.raises(RefutedRuleError) as refusal:
+        check(row)
+    assert str(refusal.value).splitlines()[:3] == [
+        "rule squares is wrong: before is not after, with extents (1,): x over {} = -1",
+        "  before: x * x, which is 1 at i0 = 0",
+        "  after: x, which is -1",
+    ]
+
+
+EXACT = {
+    "an order of additions": values.rewrite(
+        "order", (values.x + values.y) + values.z, values.x + (values.y + values.z), exact=True
+    ),
+    "the sign of a zero": values.rewrite("zero", values.x + 0, values.x, exact=True),
+}
+
+
+def test_row_that_only_float32_tells_apart_is_no_exact_one() -> None:
+    """Through float64 the root of a square of float32 is the number itself; not so in float32."""
+    square = values.call("sqrt", values.x * values.x)
+    assert check(values.rewrite("root", square, values.call("abs", values.x))).method == "arrays"
+    with pytest.raises(RefutedRuleError, match="before is not after in float"):
+        check(values.rewrite("root", square, values.call("abs", values.x), exact=True))
+
+
+@pytest.mark.parametrize("what", EXACT, ids=str)
+def test_exactness_is_tested_bit_for_bit(what: str) -> None:
+    row = EXACT[what]
+    assert check(replace(row, exact=False)).bits is False
+    with pytest.raises(RefutedRuleError, match=r"before is not after in float\d\d"):
+        check(row)
+
+
+def test_proof_says_how_it_was_found() -> None:
+    (row,) = (row for row in CATALOG if row.name == "times-one")
+    assert re.fullmatch(r"arrays, \d+ cases, \d+ drawn, float32 bit for bit", str(check(row)))
+    (row,) = (row for row in CATALOG if row.name == "interval-digit")
+    assert str(check(row)) == "quotient witness"
+    (row,) = (row for row in CATALOG if row.name == "solve-congruence")
+    assert re.fullmatch(r"literals \w, \w to 8, \d+ cases", str(check(row, largest=SMALL)))
+
+
+def test_without_hypothesis_no_filling_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "hypothesis", None)
+    tried = check_value_rule(values.rewrite("one", values.x * 1, values.x))
+    assert (tried.fillings > 10, tried.drawn) == (True, 0)
+
+
+def test_hypothesis_finds_what_the_small_numbers_do_not() -> None:
+    """The sides differ above 12 only, where no filling of the enumeration is."""
+    row = values.rewrite("clipped", values.call("min", values.x, 12), values.x * 1)
+    assert check_value_rule(row, examples=0).drawn == 0
+    with pytest.raises(RefutedRuleError, match="rule clipped is wrong"):
+        check_value_rule(row)
+
+
+def test_row_with_many_letters_is_checked_on_a_sample() -> None:
+    letters = [values.Pattern(values.VALUE, name=f"x{n}") for n in range(12)]
+    row = values.rewrite("many", reduce(add, letters), reduce(add, reversed(letters)))
+    assert check(row).cases > 100
+
+
+def test_proof_is_found_in_the_cache_by_what_the_row_says(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
+    first = check(rewrite("small", x // m, 0, m > 0, low(x) >= 0, high(x) < m))
+    monkeypatch.setattr(prove, "trial", None)
+    again = check(rewrite("small", x // m, 0, m > 0, low(x) >= 0, high(x) < m))
+    assert again == first
+    with pytest.raises(TypeError):
+        check(rewrite("small", x // m, 0, m > 1, low(x) >= 0, high(x) < m))
 
 
 def test_z3_finds_what_small_values_do_not() -> None:

@@ -68,6 +68,17 @@ def test_row_of_the_readme_does_what_no_row_of_the_catalog_does(row_file: Path) 
     assert more.tally.matches["floor-not-negative"] == 1
 
 
+def test_readme_shows_how_a_row_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (shown,) = re.findall(r"```\n(rule floor is wrong.*?)\n```", README.read_text(), re.DOTALL)
+    sides = "(g * x) // m, x // (m // g), g > 0, m > 0"
+    head = "from eqsatad.rules.rule import g, m, rewrite, x\n\n"
+    (tmp_path / "my_rows.py").write_text(f'{head}ROWS = (\n    rewrite("floor", {sides}),\n)\n')
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RuleError) as refusal:
+        check(*load_file("my_rows.py"))
+    assert str(refusal.value) == shown
+
+
 def test_every_file_of_the_catalog_is_in_the_readme() -> None:
     files = {path.name for path in README.parent.glob("*.py")} - {"__init__.py"}
     assert files <= set(re.findall(r"`(\w+\.py)`", README.read_text()))

@@ -4,7 +4,10 @@ Random expressions are compared with brute force over a small box. Their number 
 it is in the message of a failure.
 """
 
+import dataclasses
+import json
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,70 +15,23 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import eqsatad as ea
 from benchmarks import simplifier as benchmark
 from benchmarks.corpora import DEFAULT, value
+from benchmarks.index_cases import BOUNDED, PROVED, SHORTER, SMALL, Bounds, n, p, q, x, y, z
 from eqsatad.errors import ArgumentError, DtypeError
+from eqsatad.rules import index_facts
+from eqsatad.rules.algebra import Limits
 from eqsatad.rules.catalog import simplifier_themes, themes
 from eqsatad.rules.index_exchange import Names
 from eqsatad.rules.index_trees import operators
 from eqsatad.rules.prove import check
-from eqsatad.terms.nodes import Const, Expr, Var
+from eqsatad.terms.nodes import Const, Expr
 
-x, y, z = (Var(name, "index") for name in "xyz")
-p, q = (Var(name, "bool") for name in "pq")
-n = ea.size("n")
-Bounds = dict[Expr, tuple[int | None, int | None]]
-
-SMALL: Bounds = {x: (0, 7), y: (0, 3), z: (-5, 5)}
-
-SHORTER: dict[str, tuple[Expr, Expr | int | bool]] = {
-    "terms that cancel": (x + y - x, y),
-    "a digit and the rest": ((x // 5) * 5 + x % 5, x),
-    "a mixed radix": ((x * 4 + y) // 4, x),
-    "a remainder of a mixed radix": ((x * 4 + y) % 4, y),
-    "nested quotients": (x // 2 // 3, x // 6),
-    "a quotient within its digit": (y // 4, 0),
-    "the low digits of a product": ((x * 6) % 3, 0),
-    "a minimum with a constant apart": (ea.minimum(x, x + 3), x),
-    "a minimum by ranges": (ea.minimum(y, x + 4), y),
-    "a minimum and a maximum": (ea.minimum(x, y) + ea.maximum(x, y), x + y),
-    "a maximum of minima": (
-        ea.maximum(ea.minimum(x, y), ea.minimum(x, z)),
-        ea.minimum(x, ea.maximum(y, z)),
-    ),
-    "an absolute value of a count": (ea.abs(x), x),
-    "a select that is a minimum": (ea.select(z < x, z, x), ea.minimum(z, x)),
-    "a select inside its own branch": (
-        ea.select(z < 2, ea.select(z < 3, x, y), x),
-        x,
-    ),
-    "a branch under its condition": (ea.select(z.equal(2), z, 2), 2),
-    "two selects under one condition": (
-        ea.select(p, x, 1) + ea.select(p, 1, y),
-        ea.select(p, x, y) + 1,
-    ),
-    "a condition that always holds": ((x < 8) & p, p),
-    "a comparison of quotients": (x // 2 < 3, x < 6),
-    "a comparison of multiples": (x * 3 < 7, x < 3),
-    "an interval that is a point": ((z <= 2) & (z >= 2), z.equal(2)),
-    "two half-lines": ((z < 3) | (z >= 3), True),
-    "a part that another implies": ((z < 3) & (z < 5), z < 3),
-    "a common part of a disjunction": ((p & q) | (p & (z < 1)), p & (q | (z < 1))),
-    "an absorbed part": (p | (p & q), p),
-    "a double negation": (~~p, p),
-    "a window of a quotient": ((y * 5 <= x) & (x < y * 5 + 5), (x // 5).equal(y)),
-    "a truncated quotient of a count": (ea.truncated_div(x, 3), x // 3),
-    "a truncated quotient and rest": (ea.truncated_div(z, 3) * 3 + ea.truncated_mod(z, 3), z),
-    "a comparison of a truncated quotient": (ea.truncated_div(z, 2) >= 0, z >= -1),
-    "a Euclidean remainder": (ea.euclidean_mod(z * 4, 4), 0),
-    "a quotient by itself": ((x * n) // n, x),
-    "a quotient of a flattened index": ((x * n + n) // n, x + 1),
-    "a remainder by a size": ((x * n) % n, 0),
-    "a factor taken out": (x * y + x * z, x * (y + z)),
-}
+ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.mark.parametrize("case", SHORTER)
@@ -143,30 +99,19 @@ def test_a_guarded_quotient_may_have_no_value_elsewhere() -> None:
         assert value(Names().tree(found), {"z": number}) == (7 // number if number else 1)
 
 
-PROVED: dict[str, tuple[Expr, bool | None]] = {
-    "an axis below its bound": (x < 8, True),
-    "an axis beyond its bound": (x > 9, False),
-    "what depends on the point": (x < 5, None),
-    "a fused index in its range": (x * 4 + y < 32, True),
-    "a remainder in its range": ((z % 4 >= 0) & (z % 4 < 4), True),
-    "a square": (z * z >= 0, True),
-    "products of ordered numbers": (~((z < x) & (y > 0)) | (z * y < x * y), True),
-    "a quotient times its divisor": (~(n > 0) | ((z // n) * n <= z), True),
-    "a fused index of sizes": (~((x < n) & (y >= 0)) | (x + y * n < n + y * n), True),
-    "a false claim about products": (z * y <= x * y, None),
-}
-
-
 @pytest.mark.parametrize("case", PROVED)
 def test_prove_decides_what_it_can(case: str) -> None:
     cond, expected = PROVED[case]
     assert ea.prove(cond, SMALL) is expected
 
 
-def test_bounds_are_those_of_the_values() -> None:
-    assert ea.bounds(x * 4 + y, SMALL) == (0, 31)
-    assert ea.bounds(x - x // 2, SMALL) == (0, 4)
-    assert ea.bounds(x * z, SMALL) == (-35, 35)
+@pytest.mark.parametrize("case", BOUNDED)
+def test_bounds_are_those_of_the_values(case: str) -> None:
+    expr, expected = BOUNDED[case]
+    assert ea.bounds(expr, SMALL) == expected
+
+
+def test_bounds_use_assumptions() -> None:
     assert ea.bounds(z % 3, assume=[z >= 0]) == (0, 2)
     assert ea.bounds(x + 1) == (None, None)
     assert ea.bounds(ea.minimum(x, n), assume=[x >= 2]) == (1, None)
@@ -258,13 +203,13 @@ def test_results_do_not_divide_by_negative_numbers() -> None:
 
 def test_results_are_the_same_under_every_hash_seed() -> None:
     script = (
-        "from tests.test_simplifier import SHORTER, SMALL; import eqsatad as ea; "
+        "from benchmarks.index_cases import SHORTER, SMALL; import eqsatad as ea; "
         "print([repr(ea.simplify(e, SMALL)) for e, _ in SHORTER.values()])"
     )
     outputs = {
         subprocess.run(
             [sys.executable, "-c", script],
-            env={"PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(__file__).parent.parent)},
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,
             check=True,
@@ -307,6 +252,29 @@ def test_a_budget_that_runs_out_is_reported_and_the_answer_still_right() -> None
     assert not unspent.stopped
 
 
+def test_what_the_page_says_of_its_examples_is_so() -> None:
+    page = (ROOT / "docs" / "simplifier.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    scope: dict[str, object] = {}
+    answers = 0
+    for line in example.splitlines():
+        code, _, answer = line.partition("  # ")
+        if answer:
+            assert repr(eval(code, scope)) == answer, code
+            answers += 1
+        else:
+            exec(code, scope)
+    assert answers >= 10
+
+
+def test_the_page_says_the_limits() -> None:
+    page = (ROOT / "docs" / "budgets.md").read_text(encoding="utf-8")
+    for name, limit in dataclasses.asdict(ea.Budget()).items():
+        assert name == "stopped" or f"| {limit:,} | `budget=Budget({name}=)`" in page
+    for name in ("nodes", "rounds", "seconds"):
+        assert f"| {getattr(Limits(), name):,g} | `limits=Limits({name}=)`" in page
+
+
 def test_data_is_refused_with_what_to_do() -> None:
     data = ea.placeholder((4,), name="data")
     with pytest.raises(DtypeError, match="Cast integer data"):
@@ -315,6 +283,135 @@ def test_data_is_refused_with_what_to_do() -> None:
         ea.prove(x + 1)
     with pytest.raises(ArgumentError, match="takes an index expression"):
         ea.bounds(x < 1)
+
+
+REFUSED: dict[str, tuple[Callable[[], object], str]] = {
+    "an index as an assumption": (lambda: ea.simplify(x, assume=[x]), "Compare it"),
+    "text as an expression": (lambda: ea.simplify("x"), "found str"),
+    "a float": (lambda: ea.simplify(1.5), "found float"),
+    "bounds that are no mapping": (lambda: ea.simplify(x, [(x, (0, 3))]), "variable: "),
+    "bounds of a name": (lambda: ea.simplify(x, {"x": (0, 3)}), "bounds of variables"),
+    "bounds of a sum": (lambda: ea.prove(x < 3, {x + 1: (0, 3)}), "bounds of variables"),
+    "bounds of a condition": (lambda: ea.prove(p, {p: (0, 1)}), "use assume="),
+    "a bound that is no pair": (lambda: ea.bounds(x, {x: 3}), "pair"),
+    "a range as bounds": (lambda: ea.bounds(x, {x: range(3)}), "pair"),
+    "a float as a bound": (lambda: ea.bounds(x, {x: (0.5, 3)}), "pair"),
+    "bounds in the wrong order": (lambda: ea.bounds(x, {x: (5, 2)}), "leave no value"),
+    "a number as a budget": (lambda: ea.simplify(x, budget=5), "takes a Budget"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_mistakes_are_refused_with_what_to_do(case: str) -> None:
+    mistake, message = REFUSED[case]
+    with pytest.raises((ArgumentError, DtypeError), match=message):
+        mistake()
+
+
+def test_numbers_and_single_conditions_are_taken_as_they_are() -> None:
+    assert ea.simplify(3) is const(3)
+    assert ea.prove(True) is True
+    assert ea.bounds(7) == (7, 7)
+    assert ea.prove(x < y, assume=x < y) is True
+    assert ea.prove(x < 3, assume=[True]) is None
+    assert ea.bounds(x, {x: (np.int64(1), None)}, assume=x <= 4) == (1, 4)
+
+
+def test_numbers_are_written_on_the_right() -> None:
+    assert repr(ea.simplify((x + 1 > 1) & (x < 3) & (x < 5), {x: (-9, 9)})) == "x <= 2 and x >= 1"
+
+
+def test_bounds_spend_a_budget_too() -> None:
+    budget = ea.Budget(questions=0)
+    assert ea.bounds(z - y, assume=z <= y, budget=budget) == (None, None)
+    assert budget.stopped == ["questions"]
+    assert ea.bounds(z - y, assume=z <= y) == (None, 0)
+
+
+def test_a_question_that_isl_gives_up_counts_for_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_facts, "empty_set", lambda *_: None)
+    budget = ea.Budget()
+    assert ea.prove(z * y <= z * y * y, {z: (0, 9), y: (1, 9)}, budget=budget) is None
+    asked, rest = divmod(300 - budget.questions, 1 + index_facts.TOO_MUCH)
+    assert asked >= 1
+    assert rest == 0
+
+
+def test_large_numbers_lose_proofs_and_nothing_else() -> None:
+    assert ea.simplify(z // 2**40 // 2**40) is ea.simplify(z // 2**80)
+    assert ea.bounds(x * 2**80, SMALL) == (0, 7 * 2**80)
+    assert ea.prove(z < 2**70, {z: (2**71, None)}) is not True
+
+
+CORPUS = [
+    {"kind": "simplify", "vars": {"a": [0, 3]}, "lhs": "(+ a 0)", "rhs": "a", "rhs_nops": 0},
+    {"kind": "prove", "vars": {"a": [0, 3]}, "lhs": "(< a 4)", "rhs": "true"},
+    {"kind": "prove-fails", "vars": {"a": [0, 3]}, "lhs": "(< a 3)", "status": "refuted"},
+    {"kind": "prove-fails", "vars": {"a": [0, 3]}, "lhs": "(<= a 3)", "rhs": "true"},
+    {"kind": "bound", "vars": {"a": [0, 3]}, "lhs": "(* a 2)", "bound": [0, 6]},
+    {"kind": "congruence", "vars": {"a": [0, 3]}, "lhs": "(* a 4)", "modulus": 4, "residue": 0},
+]
+
+
+@pytest.fixture
+def corpora(tmp_path: Path) -> Path:
+    """A folder with a small corpus under each name."""
+    defaults = {"assume": [], "scores": {}, "status": "upstream-incomplete"}
+    defaults |= {"lhs_nops": 1, "lhs_divs": 0}
+    records = [
+        {**defaults, "id": f"case-{number}", **record} for number, record in enumerate(CORPUS)
+    ]
+    for name in benchmark.WANTED:
+        lines = (json.dumps(record) for record in records)
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    return tmp_path
+
+
+def test_the_benchmark_counts_what_upstream_does_not_prove_apart(corpora: Path) -> None:
+    (results,) = benchmark.outcomes(corpora, only="tvm").values()
+    assert [result.outcome for result in results] == [
+        "simplified", "proved", "refused", "extra", "proved", "proved",
+    ]  # fmt: skip
+    assert benchmark.share(results) == 1.0
+    assert benchmark.main(["--corpora", str(corpora)]) == 0
+
+
+BROKEN: dict[str, tuple[str, Callable[..., object], str]] = {
+    "a refuted condition that is proved": ("prove", lambda *_: True, "wrong"),
+    "a wrong answer": ("simplify", lambda *_: const(9), "wrong"),
+    "a wrong bound": ("bounds", lambda *_: (0, 5), "wrong"),
+    "too little solved": ("prove", lambda *_: None, "solved"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_the_benchmark_fails_when_a_clause_is_broken(
+    case: str, corpora: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, answer, message = BROKEN[case]
+    monkeypatch.setattr(ea, name, answer)
+    assert benchmark.main(["--corpora", str(corpora)]) == 1
+    assert message in capsys.readouterr().out.split("broken: ")[1]
+
+
+def test_the_benchmark_fails_when_another_system_solves_as_much(
+    corpora: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = corpora / "tvm.jsonl"
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    lines[0]["scores"] = {"tvm": {"ops": 0}}
+    lines[0]["lhs"] = "(+ (* a a) 1)"
+    path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    assert benchmark.main(["--corpora", str(corpora), "--only", "tvm"]) == 1
+    assert "cases that tvm expresses" in capsys.readouterr().out
+
+
+def test_the_benchmark_fails_when_a_case_takes_long(
+    corpora: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(benchmark.LIMITS, "median", 0.0)
+    assert benchmark.main(["--corpora", str(corpora)]) == 1
+    assert "median of" in capsys.readouterr().out
 
 
 @pytest.mark.skipif(not DEFAULT.is_dir(), reason=f"no corpora in {DEFAULT}")

@@ -1,13 +1,16 @@
 """Symbolic sizes: one simplification and one kernel for all of them, and what sizes promise."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
 import eqsatad as ea
 from eqsatad import library as nn
-from eqsatad.errors import ArgumentError, ShapeError
+from eqsatad.backends import specialise
+from eqsatad.backends.kernel import Kernel
+from eqsatad.errors import ArgumentError, BackendError, ShapeError
 from eqsatad.rules.catalog import load
 from eqsatad.rules.engine import Engine
 from eqsatad.terms.builders import Extent
@@ -210,3 +213,56 @@ def test_a_promise_that_cannot_be_kept_is_refused(promise):
 def test_promises_are_stored():
     y = ea.compute((N,), lambda j: 1.0, name="y")
     assert read(dump([y])) == [y]
+
+
+def _product(**options: Any) -> Kernel:
+    n, k, m = (ea.size(name) for name in "nkm")
+    a, b = ea.placeholder((n, k), name="a"), ea.placeholder((k, m), name="b")
+    return ea.build([nn.matmul(a, b)], [a, b], **options)
+
+
+def _ones(*shape: int) -> np.ndarray:
+    return np.ones(shape, "float32")
+
+
+@pytest.mark.parametrize("specialise", [False, True])
+def test_call_with_shapes_seen_before_is_checked_as_well(specialise: bool) -> None:
+    kernel = _product(specialise=specialise)
+    for rows in (3, 5, 3):
+        (found,) = kernel(_ones(rows, 4), _ones(4, 2))
+        assert found.shape == (rows, 2)
+        assert (found == 4).all()
+    with pytest.raises(ArgumentError, match="b has shape"):
+        kernel(_ones(3, 4), _ones(5, 2))
+    with pytest.raises(ArgumentError, match="out for"):
+        kernel(_ones(3, 4), _ones(4, 2), out=_ones(5, 2))
+    with pytest.raises(ArgumentError, match="give an integer"):
+        kernel(_ones(3, 4), _ones(4, 2), n=[3])
+
+
+def test_specialised_kernel_is_that_for_the_sizes_of_the_call(monkeypatch: Any) -> None:
+    monkeypatch.setattr(specialise, "KEPT", 2)
+    kernel = _product(specialise=True)
+    built: list[object] = []
+    make = kernel.launch._make
+    kernel.launch._make = lambda sizes: built.append(dict(sizes)) or make(sizes)
+    for rows in (3, 5, 3, 6, 3, 5):
+        kernel(_ones(rows, 4), _ones(4, 2))
+    assert [sizes["n"] for sizes in built] == [3, 5, 6, 5]  # the one used least lately goes
+    call = kernel.prepare(_ones(5, 4), _ones(4, 2))
+    assert (call()[0] == 4).all()
+    with pytest.raises(BackendError, match="compiled for the sizes of each call"):
+        kernel.save("kernel")
+
+
+def test_gradients_are_specialised_from_what_was_derived() -> None:
+    n, k = ea.size("n"), ea.size("k", minimum=4)
+    x = ea.placeholder((n, k), name="x")
+    gradients = ea.differentiate(nn.softmax(x), [x])
+    data = np.random.default_rng(0).standard_normal((2, 5, 9)).astype("float32")
+    arrays = {"x": data[0], "head": data[1]}
+    (general,) = gradients.build()(**arrays)
+    (special,) = gradients.build(specialise=True)(**arrays)
+    np.testing.assert_allclose(special, general, rtol=1e-5, atol=1e-6)
+    with pytest.raises(ArgumentError, match="at least 4"):
+        gradients.build(specialise=True)(x=_ones(5, 3), head=_ones(5, 3))

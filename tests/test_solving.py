@@ -1,15 +1,16 @@
 """Integer systems solved: both maps are right, point by point, and the volume is the least."""
 
-from itertools import product
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import eqsatad as ea
+from benchmarks import domains
 from eqsatad.errors import ArgumentError
-from eqsatad.rules.summands import as_condition
 from eqsatad.terms.nodes import Axis, Const, Expr
-from tests.fuzz_domains import N, example, value
+from tests import fuzz_solving
+from tests.fuzz_solving import compare, system
 
 i, j, k = (Axis(name, Const(10, "index")) for name in "ijk")
 o = Axis("o", Const(10, "index"))
@@ -48,50 +49,85 @@ def test_solve_refuses_what_is_no_condition() -> None:
         ea.solve([i + j], over=[i])
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(100))
 def test_random_systems_agree_with_brute_force_in_both_directions(seed: int) -> None:
-    case = example(seed)
-    conditions = [as_condition(guard) for guard in case.domain.guards]
-    solution = ea.solve(conditions, over=case.domain.axes)
-    size = case.sizes[-1]
-    outer: dict[Expr, Any] = {**dict.fromkeys(case.outer, 1), N: size}
+    asked = system(seed)
+    compare(asked, ea.solve(asked.conditions, over=asked.case.domain.axes))
 
-    def points(axes: tuple[Axis, ...], given: Any) -> list[tuple[int, ...]]:
-        ranges = [range(value(axis.extent, outer, case.table)) for axis in axes]
-        return [
-            place
-            for place in product(*ranges)
-            if all(holds(cond, at(axes, place)) for cond in given)
-        ]
 
-    def at(axes: tuple[Axis, ...], place: tuple[int, ...]) -> dict[Expr, Any]:
-        return {**outer, **dict(zip(axes, place, strict=True))}
+def test_a_wrong_map_is_found_by_brute_force() -> None:
+    tried = map(system, range(99))
+    solved = ((asked, ea.solve(asked.conditions, asked.case.domain.axes)) for asked in tried)
+    asked, solution = next(pair for pair in solved if len(pair[1].axes) == 1)
+    for name in ("old", "new"):
+        wrong = {axis: expr + 1 for axis, expr in getattr(solution, name).items()}
+        with pytest.raises(AssertionError, match="points"):
+            compare(asked, replace(solution, **{name: wrong}))
+    with pytest.raises(AssertionError, match="said to be empty"):
+        compare(asked, replace(solution, empty=True))
 
-    def holds(cond: Any, point: dict[Expr, Any]) -> bool:
-        number = int(value(cond.args[0], point, case.table))
-        return number == 0 if cond.op.name == "eq" else number >= 0
 
-    old = points(case.domain.axes, conditions)
-    if solution.empty:
-        assert not old
-        return
-    new = points(solution.axes, solution.conditions)
-    image = [
-        tuple(
-            int(value(solution.old[axis], at(solution.axes, place), case.table))
-            for axis in case.domain.axes
-        )
-        for place in new
-    ]
-    assert sorted(image) == old, f"seed {seed}"
-    back = [
-        tuple(
-            int(value(solution.new[axis], at(case.domain.axes, place), case.table))
-            for axis in solution.axes
-        )
-        for place in image
-    ]
-    assert back == new, f"seed {seed}"
+def test_the_fuzzer_reports_how_many_systems_it_solved(capsys: pytest.CaptureFixture[str]) -> None:
+    assert fuzz_solving.main(["--examples", "3"]) == 0
+    assert "3 systems from 0" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("case", [*domains.cases()], ids=lambda case: case.name)
+def test_loops_visit_each_point_of_a_domain_once_and_no_other(case: domains.Case) -> None:
+    row = domains.row(case)
+    assert row.visited == row.points <= row.expected
+
+
+EXACT = {
+    "k <= l": 75,
+    "k < l": 50,
+    "k = l, l < n": 10,
+    "l - k < 2, 2n = k": 11,
+    "l - k < 2, l >= k": 45,
+    "2l = k, from -3": 10,
+    "l - k < 2, 2n = k, from -3": 8,
+    "l - k < p < 2, l >= k": 25,
+    "(l + k) % 3 <= 1, (l + k) // 3 <= 2": 27,
+    "inputs and outputs of a convolution": 576,
+}
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_the_points_of_a_domain_are_counted(name: str) -> None:
+    (case,) = (case for case in domains.cases() if case.name == name)
+    assert domains.row(case).points == EXACT[name]
+
+
+def test_the_table_of_domains_fails_where_a_point_is_visited_in_vain(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(domains, "cases", lambda: iter(domains._triples(0, {"k < l": 80})))
+    assert domains.main([]) == 0
+    monkeypatch.setattr(domains, "visited", lambda *_: 51)
+    assert domains.main([]) == 1
+    assert "above" in capsys.readouterr().out
+
+
+def test_a_solution_tells_its_points() -> None:
+    assert ea.solve([i < j], over=[i, j]).points == 45
+    assert ea.solve([i + j > 30], over=[i, j]).points == 0
+    assert ea.solve([i.equal(3)], over=[i]).points == 1
+    assert ea.solve([i < j], over=[i]).points is None
+    assert ea.solve([], over=[Axis("s", ea.size("s"))]).points is None
+
+
+def test_conditions_may_be_one_or_a_truth_value() -> None:
+    assert ea.solve(i < 3, over=[i]).volume == 3
+    assert ea.solve([True], over=[i]).volume == 10
+    assert ea.solve([i < 3, False], over=[i]).empty
+
+
+@pytest.mark.parametrize(
+    "over", [[], [i, i], [i, 3], i, [ea.size("s")], [ea.reduce_axis((2, 9), "r")]], ids=repr
+)
+def test_solve_refuses_what_are_no_axes(over: Any) -> None:
+    with pytest.raises(ArgumentError, match="distinct axes"):
+        ea.solve([i < 3], over=over)
 
 
 def test_names_of_the_solution_are_free() -> None:

@@ -1,8 +1,8 @@
-"""Blocks of statements: how a program divides into them, what is in them, how to change them."""
+"""Blocks of statements: how a program divides into them, and what is in them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import groupby
 
 from eqsatad.loops.nest import (
@@ -14,10 +14,11 @@ from eqsatad.loops.nest import (
     LoopProgram,
     Statement,
     Store,
+    expressions_of,
     statements,
 )
-from eqsatad.terms.nodes import Expr, Read, Tensor, Var
-from eqsatad.terms.walk import postorder, substitute
+from eqsatad.terms.nodes import Read, Tensor
+from eqsatad.terms.walk import postorder
 
 
 def buffers_of(program: LoopProgram) -> list[Tensor]:
@@ -63,42 +64,3 @@ def touched(block: Block) -> dict[Tensor, bool]:
         if isinstance(statement, Store | Accumulate):
             found[statement.buffer] = True
     return found
-
-
-def expressions_of(statement: Statement) -> tuple[Expr, ...]:
-    """The expressions that ``statement`` itself works out."""
-    match statement:
-        case For(_, start, stop):
-            return (start, stop)
-        case If(cond, _, _):
-            return (cond,)
-        case Assign(_, value):
-            return (value,)
-        case Store(_, indices, value) | Accumulate(_, indices, value):
-            return (*indices, value)
-    raise AssertionError(f"{type(statement).__name__} is no statement")
-
-
-def replaced(block: Block, mapping: Mapping[Expr, Expr]) -> Block:
-    """``block`` with nodes of its expressions replaced, locals also where they are assigned."""
-    return tuple(_replaced(statement, mapping) for statement in block)
-
-
-def _replaced(statement: Statement, mapping: Mapping[Expr, Expr]) -> Statement:
-    def change(expr: Expr) -> Expr:
-        return substitute(expr, mapping)
-
-    match statement:
-        case For(axis, start, stop, body, parallel):
-            return For(axis, change(start), change(stop), replaced(body, mapping), parallel)
-        case If(cond, then, other):
-            return If(change(cond), replaced(then, mapping), replaced(other, mapping))
-        case Assign(var, value):
-            target = mapping.get(var, var)
-            assert isinstance(target, Var), "a local is replaced by a local"
-            return Assign(target, change(value))
-        case Store(buffer, indices, value):
-            return Store(buffer, tuple(map(change, indices)), change(value))
-        case Accumulate(buffer, indices, value):
-            return Accumulate(buffer, tuple(map(change, indices)), change(value))
-    raise AssertionError(f"{type(statement).__name__} is no statement")

@@ -16,9 +16,10 @@ from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
 from time import perf_counter
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, TypeGuard
 
 import numpy as np
+from numpy import may_share_memory
 from numpy.typing import NDArray
 
 from eqsatad.backends.extents import deduce, value
@@ -76,11 +77,27 @@ class Slot:
             return {np.dtype("uint16"): "as it is", np.dtype("float32"): "rounded"}
         return {STORAGE[self.dtype]: "as it is"}
 
+    def fits(self, array: object) -> TypeGuard[Array]:
+        """Whether ``array`` can be used in place: of this dtype and known shape, and contiguous."""
+        if type(array) is not np.ndarray or array.dtype is not self.storage:
+            return False
+        flags = array.flags
+        known = self.shape is None or array.shape == self.shape
+        return known and flags.c_contiguous and flags.aligned
+
     def sized(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """The shape at ``sizes``."""
         if self.shape is not None:
             return self.shape
         return tuple(value(extent, sizes) for extent in self.tensor.shape)
+
+
+Result: TypeAlias = tuple[tuple[int, ...], np.dtype[np.generic]]
+# The sizes of a call, and the shapes and dtypes of its results; the same with its arrays before.
+Form: TypeAlias = tuple[Sequence[int], Sequence[Result]]
+Plain: TypeAlias = tuple[Sequence[Array], Sequence[int], Sequence[Result]]
+# Of how many forms of calls a kernel keeps what it found out.
+FORMS = 64
 
 
 class Prepared:
@@ -125,7 +142,11 @@ class Kernel:
         self._gives = [Slot.of(tensor) for tensor in loops.outputs]
         self._wanted = self._signature()
         self._copied: dict[str, str] = {}
-        self._fresh = self._fixed()
+        # Sizes and shapes of results by what a call gives; arrays of bfloat16 may need conversion.
+        self._direct = all(slot.dtype != "bfloat16" for slot in (*self._takes, *self._gives))
+        self._forms: dict[tuple[object, ...], Form] = {}
+        if not self.sizes:
+            self._note((), {}, {})
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -138,14 +159,14 @@ class Kernel:
 
     def __call__(self, *arrays: object, out: object = None, **named: object) -> list[Array]:
         """The outputs at ``arrays``, in order; written into ``out`` when it is given."""
-        if out is None and self._fresh is not None:
-            ready = self._plain(arrays, named)
-            if ready is not None:
-                fresh = [np.empty(shape, dtype) for shape, dtype in self._fresh]
-                self.launch(ready, fresh, ())
-                return fresh
+        plain = self._plain(arrays, named)
+        if plain is not None and (filled := self._filled(out, plain)) is not None:
+            self.launch(plain[0], filled, plain[1])
+            return filled
         raw, sizes = self._checked(arrays, named)
         ready = [self._stored(slot, array) for slot, array in zip(self._takes, raw, strict=True)]
+        if self.sizes:
+            self._note(raw, named, sizes)
         results = self._results(out, raw, sizes)
         stores = [_store(slot, array) for slot, array in zip(self._gives, results, strict=True)]
         self.launch(ready, stores, [sizes[name] for name in self.sizes])
@@ -183,27 +204,58 @@ class Kernel:
 
         save(self, Path(path), None if header is None else Path(header))
 
-    def _plain(
-        self, arrays: Sequence[object], named: Mapping[str, object]
-    ) -> Sequence[Array] | None:
-        """The arrays in order, if the launcher takes them as they are.
+    def _plain(self, arrays: Sequence[object], named: Mapping[str, object]) -> Plain | None:
+        """The arrays in order, sizes and results, if the launcher takes arrays as they are.
 
         This is the short way for most calls; where it gives None, `_checked` says what is wrong.
         """
+        told: list[object] = []
+        if self.sizes:
+            told = [named[name] for name in self.sizes if name in named]
+            if any(type(size) is not int for size in told):
+                return None
         given = arrays
-        if named:
+        if len(named) > len(told):
             given = [named.get(name) for name in self.inputs]
-            if arrays or len(named) != len(given):
+            if arrays or len(named) != len(given) + len(told):
                 return None
         if len(given) != len(self._takes):
             return None
         for slot, array in zip(self._takes, given, strict=True):
-            if type(array) is not np.ndarray or array.dtype is not slot.storage:
+            if not slot.fits(array):
                 return None
-            flags = array.flags
-            if array.shape != slot.shape or not flags.c_contiguous or not flags.aligned:
+        fit: Sequence[Array] = given  # type: ignore[assignment]  # all of them are arrays
+        key = (*told, *(array.shape for array in fit)) if self.sizes else ()
+        form = self._forms.get(key)
+        return None if form is None else (fit, *form)
+
+    def _filled(self, out: object, plain: Plain) -> list[Array] | None:
+        """Where the launcher writes: new arrays or ``out``, if that certainly overlaps nothing."""
+        taken, _, results = plain
+        if out is None:
+            return [np.empty(shape, dtype) for shape, dtype in results]
+        given = list(out) if isinstance(out, list | tuple) else [out]
+        if len(given) != len(self._gives):
+            return None
+        filled: list[Array] = []
+        for slot, (shape, _), array in zip(self._gives, results, given, strict=True):
+            if not slot.fits(array) or array.shape != shape or not array.flags.writeable:
                 return None
-        return given  # type: ignore[return-value]  # all of them are arrays
+            if any(may_share_memory(array, other) for other in (*taken, *filled)):
+                return None
+            filled.append(array)
+        return filled
+
+    def _note(
+        self, arrays: Sequence[Array], named: Mapping[str, object], sizes: Mapping[str, int]
+    ) -> None:
+        """Keeps what a call with these shapes needs, for the next one."""
+        if not self._direct or len(self._forms) >= FORMS:
+            return
+        told = [named[name] for name in self.sizes if name in named]
+        key = (*told, *(array.shape for array in arrays))
+        results = [(slot.sized(sizes), slot.storage) for slot in self._gives]
+        self._forms[key if self.sizes else ()] = [sizes[name] for name in self.sizes], results
 
     def _checked(
         self, arrays: Sequence[object], named: Mapping[str, object]
@@ -249,13 +301,6 @@ class Kernel:
             lacking = ", ".join(f"{tensor.name}{tensor.where_built}" for tensor in missing)
             raise ArgumentError(f"no array for {lacking}; expected {wanted}")
         return [found[name] for name in self.inputs], sizes
-
-    def _fixed(self) -> list[tuple[tuple[int, ...], np.dtype[np.generic]]] | None:
-        """The shapes and dtypes of results, if they are the same in every call."""
-        slots = (*self._takes, *self._gives)
-        if self.sizes or any(slot.dtype == "bfloat16" for slot in slots):
-            return None
-        return [(slot.sized({}), slot.storage) for slot in self._gives]
 
     def _signature(self) -> str:
         arrays = f"{len(self.inputs)} arrays ({', '.join(self.inputs)})"

@@ -9,7 +9,7 @@ element stay in the order of the program: work-items run only over axes that kee
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from threading import Lock
 from typing import Any
@@ -21,7 +21,7 @@ from eqsatad.backends.clcode import Writer, c_type, prelude
 from eqsatad.backends.extents import value
 from eqsatad.backends.kernel import STORAGE, Array, Kernel
 from eqsatad.errors import BackendError, MissingExtraError
-from eqsatad.loops.nest import Accumulate, Block, For, LoopProgram, statements
+from eqsatad.loops.nest import Accumulate, Block, For, LoopProgram, scheduled, statements
 from eqsatad.terms.linear import linear, normal
 from eqsatad.terms.nodes import Apply, Axis, Const, Expr, Read, Tensor
 from eqsatad.terms.ops import MAX, MUL, SUB
@@ -29,6 +29,7 @@ from eqsatad.terms.walk import postorder
 
 # Work-items of one group, unless the device or the kernel allows fewer.
 GROUP = 64
+IGNORED = "opencl runs the loops of a schedule in their order, and ignores vector and shared marks"
 ONE = Const(1, "index")
 
 
@@ -163,6 +164,8 @@ def build(program: LoopProgram, *, exact: bool = False) -> Kernel:
     """``program`` built for the first device, a GPU if there is one."""
     source = render(program, exact=exact)
     launch = load(program, source)
+    if any(scheduled(nest.body) for nest in program.nests):
+        program = replace(program, notes=(*program.notes, IGNORED))
     return Kernel(program, target="opencl", source=source, launch=launch)
 
 

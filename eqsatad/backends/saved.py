@@ -20,6 +20,7 @@ from eqsatad.backends.cpu.export import declaration, exported
 from eqsatad.backends.cpu.machine import identity, linked, load, portable
 from eqsatad.backends.cpu.source import outside
 from eqsatad.backends.kernel import Kernel
+from eqsatad.backends.specialise import Specialised
 from eqsatad.errors import BackendError, StoreError
 from eqsatad.loops.nest import LoopProgram
 from eqsatad.terms import store
@@ -34,7 +35,8 @@ def save(kernel: Kernel, path: Path, header: Path | None) -> None:
     """See `Kernel.save`."""
     launch = kernel.launch
     if not isinstance(launch, Launcher):
-        raise BackendError(f"only cpu kernels can be saved, and this is one for {kernel.target}")
+        what = kernel.source if isinstance(launch, Specialised) else f"one for {kernel.target}"
+        raise BackendError(f"only cpu kernels can be saved, and this is {what}")
     write = WRITERS.get(path.suffix, _archive)
     write(kernel, launch, path)
     if header is not None:

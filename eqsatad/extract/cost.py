@@ -1,10 +1,10 @@
 """Cost models: what an operation, a test, a read and a stored element cost, as data.
 
 A node is paid once for each assignment of the axes it depends on, so its cost is a price times a
-volume. Volumes of symbolic extents use example values. `COUNT` orders programs by
-multiplications, then by additions, then by memory, but has no element-wise stage that saves fewer
-than four multiplications an element; `CPU` and `OPENCL` are rough
-costs in the time of one addition.
+volume. Volumes of symbolic extents use example values. `COUNT` weighs what cost reports count: a
+multiplication is worth ten additions or five stored elements, and no element-wise stage is made
+that saves fewer than four multiplications an element; `CPU` and `OPENCL` are rough costs in the
+time of one addition.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ def _atom(atom: Expr, sizes: Mapping[str, int]) -> int:
 # A temporary without a reduction is worth its iterations where it saves two calls an element, or
 # four multiplications.
 COUNT = CostModel(
-    "count", multiply=1, divide=1, call=1.9, add=1e-4, negate=1e-6, guard=1e-7, read=1e-9,
-    store=1e-7, visit=3.5,
+    "count", multiply=1, divide=1, call=1.9, add=0.1, negate=1e-6, guard=1e-7, read=1e-9,
+    store=0.2, visit=3.5,
 )  # fmt: skip
 CPU = CostModel(
     "cpu", multiply=1, divide=4, call=12, add=1, negate=0.5, guard=0.2, read=0.3,

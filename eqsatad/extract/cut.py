@@ -9,14 +9,14 @@ bytes each kept byte gets a price, the smallest at which the choice fits.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from eqsatad.extract.cost import CostModel
 from eqsatad.extract.flow import Network
 from eqsatad.extract.points import Points
 from eqsatad.extract.report import ITEM_BYTES
-from eqsatad.extract.sites import Site, price, runs, sites
+from eqsatad.extract.sites import price, runs, work_sites
 from eqsatad.terms.nodes import ARGMAX, ARGMIN, Read, Reduce, Stage, Tensor
 from eqsatad.terms.walk import postorder, program, sources
 
@@ -150,24 +150,17 @@ class Split:
 
     def _work(self, stage: Stage) -> float:
         model = self.points.model
-        return sum(price(site.node, model) * runs(site, self.points) for site in _sites(stage))
+        return sum(price(site.node, model) * runs(site, self.points) for site in work_sites(stage))
 
     def _reads(self) -> dict[Tensor, float]:
         """How often the backward program reads an element of each tensor."""
         found: dict[Tensor, float] = {}
         for stage in self.later:
-            for site in _sites(stage):
+            for site in work_sites(stage):
                 if isinstance(site.node, Read):
                     times = runs(site, self.points)
                     found[site.node.tensor] = found.get(site.node.tensor, 0.0) + times
         return found
-
-
-def _sites(stage: Stage) -> Iterator[Site]:
-    """Every part of a stage that is executed; see `sites`."""
-    yield from sites(stage.body, stage.axes)
-    for scatter in stage.scatters:
-        yield from sites(scatter.value, scatter.axes)
 
 
 def searches(stage: Stage) -> bool:

@@ -14,6 +14,7 @@ from functools import lru_cache
 from eqsatad.extract.cost import CostModel
 from eqsatad.extract.dag import Choice, Class, Graph, Node
 from eqsatad.extract.paths import Paths
+from eqsatad.extract.points import Points
 from eqsatad.rules.session import Session
 from eqsatad.rules.values import Encoded
 from eqsatad.terms.nodes import SUM, Apply, Cast, Const, Expr, Reduce, Select
@@ -61,7 +62,13 @@ class _Pricing:
     def __init__(self, encoded: Encoded, model: CostModel, free: list[int]) -> None:
         self.encoded, self.model, self.free = encoded, model, free
         self.touched = lru_cache(maxsize=None)(encoded.touched)
-        self.volume = lru_cache(maxsize=None)(lambda mask: model.volume(encoded.unmask(mask)))
+        self.points = Points(model)
+        self.volume = lru_cache(maxsize=None)(self._volume)
+
+    def _volume(self, mask: int) -> float:
+        """The points of the axes of ``mask`` at which the term may be other than zero."""
+        axes = self.encoded.unmask(mask)
+        return self.points.count(axes, (c for c in self.encoded.around if c.free <= {*axes}))
 
     def graph(self, rows: list[Node], root: Class) -> Graph:
         """The rows that may be chosen, priced."""

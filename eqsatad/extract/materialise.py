@@ -7,59 +7,95 @@ in the names of their axes are one stage: ``sum(j) H[m, j]`` and ``sum(j) H[n, j
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from eqsatad.extract.cost import extent
+from eqsatad.extract.cost import COUNT, CostModel, extent
+from eqsatad.extract.live import Cut, values_of
 from eqsatad.extract.points import Points
 from eqsatad.extract.safe import tests_data, total
 from eqsatad.extract.sites import executed, parts, price, sites, values
 from eqsatad.rules.values import canonical
-from eqsatad.terms.linear import expression, linear
+from eqsatad.terms.linear import Linear, expression, linear, quotient
 from eqsatad.terms.linear import normal as linear_normal
-from eqsatad.terms.nodes import Apply, Axis, Cast, Const, Expr, Read, Reduce, Select, Stage, digest
-from eqsatad.terms.walk import fold, postorder, reads, substitute, transform, with_children
+from eqsatad.terms.nodes import (
+    SUM,
+    Apply,
+    Axis,
+    Cast,
+    Const,
+    Expr,
+    Read,
+    Reduce,
+    Select,
+    Stage,
+    digest,
+)
+from eqsatad.terms.ops import FLOORDIV
+from eqsatad.terms.walk import (
+    conjunction,
+    conjuncts,
+    fold,
+    postorder,
+    reads,
+    substitute,
+    transform,
+    with_children,
+)
 
 Naming = Callable[[], str]
 
 
 @dataclass(frozen=True)
 class Part:
-    """A value up to the names of what it depends on: ``body`` over positional axes."""
+    """A value up to the names of what it depends on: ``body`` over positional axes.
+
+    ``cuts`` are the values of what each axis stands for.
+    """
 
     body: Expr
     axes: tuple[Axis, ...]
+    cuts: tuple[Cut, ...]
+
+    def places(self, indices: Sequence[Expr]) -> tuple[Expr, ...]:
+        """Where an element is, of what is wanted at ``indices``."""
+        return tuple(cut.place(index) for cut, index in zip(self.cuts, indices, strict=True))
 
 
-def normal(node: Expr) -> tuple[Part, tuple[Expr, ...]]:
+def normal(node: Expr, model: CostModel = COUNT) -> tuple[Part, tuple[Expr, ...]]:
     """``node`` over positional axes, and the indices at which it is wanted, in the same order.
 
     Where it depends on some axes through one index expression only, as a sum over f of
-    ``H[f, y - u + 1]`` does on y and u, that expression is the index. A condition inside that
+    ``H[f, y - u + 1]`` does on y and u, that expression is the index, unless it may have more
+    values than the axes have points. A condition inside that
     mentions them forbids it: there the expression may leave the range that it is read in.
     """
-    chosen = _indices(node)
+    chosen = _indices(node, model)
     order = _reading_order(node, chosen)
-    renamed = {part: Axis(f"@{n}", chosen[part]) for n, part in enumerate(order)}
-    body, _ = canonical(respelled(node, renamed))
-    return Part(body, tuple(renamed[part] for part in order)), order
+    axes = tuple(Axis(f"@{n}", chosen[part].count) for n, part in enumerate(order))
+    cuts = tuple(chosen[part] for part in order)
+    positions = {p: cut.position(axis) for p, cut, axis in zip(order, cuts, axes, strict=True)}
+    body, _ = canonical(respelled(node, positions))
+    return Part(body, axes, cuts), order
 
 
-def _reading_order(node: Expr, chosen: dict[Expr, Expr]) -> tuple[Expr, ...]:
+def _reading_order(node: Expr, chosen: Mapping[Expr, object]) -> tuple[Expr, ...]:
     """``chosen`` as the reads of ``node`` have them, then as its conditions do."""
     through_reads = (part for read in reads(node) for part in postorder(*read.indices))
     met = dict.fromkeys(part for part in (*through_reads, *postorder(node)) if part in chosen)
     return tuple(met)
 
 
-def _indices(node: Expr) -> dict[Expr, Expr]:
-    """What ``node`` depends on, each with its extent: index expressions of reads, else axes."""
+def _indices(node: Expr, model: CostModel) -> dict[Expr, Cut]:
+    """What ``node`` depends on, each with its values: index expressions of reads, else axes."""
     found: dict[Expr, Expr] = {}
     tested = frozenset[Axis]().union(*(cond.free for cond in _conditions(node)))
     for read in reads(node):
         for index, size in zip(read.indices, read.tensor.shape, strict=True):
             if index.children and index.free and index.free <= node.free - tested:
-                found.setdefault(index, size)
+                values = extent(values_of(index, size).count, model.sizes)
+                if values < model.volume(index.free):
+                    found.setdefault(index, size)
     while found:
         positions = {index: Axis(f"@{n}", found[index]) for n, index in enumerate(found)}
         body = respelled(node, positions)
@@ -69,10 +105,11 @@ def _indices(node: Expr) -> dict[Expr, Expr]:
         for index in clashing or list(found):
             del found[index]
     through = frozenset[Axis]().union(*(index.free for index in found))
-    return found | {axis: axis.extent for axis in node.free - through}
+    cuts = {index: values_of(index, size) for index, size in found.items()}
+    return cuts | {axis: Cut(0, 1, axis.extent) for axis in node.free - through}
 
 
-def respelled(node: Expr, positions: Mapping[Expr, Axis]) -> Expr:
+def respelled(node: Expr, positions: Mapping[Expr, Expr]) -> Expr:
     """``node`` over ``positions``, each the value of an index expression.
 
     What mentions an axis of such an expression in another form is spelled through the position:
@@ -81,11 +118,11 @@ def respelled(node: Expr, positions: Mapping[Expr, Axis]) -> Expr:
     body = substitute(node, positions)
     for index, position in positions.items():
         if index.children and index.free & body.free:
-            body = transform(substitute(body, _solved(index, position)), _tidy)
+            body = transform(substitute(body, _solved(index, position)), tidy)
     return body
 
 
-def _solved(index: Expr, position: Axis) -> dict[Axis, Expr]:
+def _solved(index: Expr, position: Expr) -> dict[Axis, Expr]:
     """An axis of ``index`` in terms of ``position`` and the others, where one stands alone."""
     form = linear(index)
     for coef, atom in form.terms:
@@ -95,7 +132,14 @@ def _solved(index: Expr, position: Axis) -> dict[Axis, Expr]:
     return {}
 
 
-def _tidy(node: Expr) -> Expr:
+def tidy(node: Expr) -> Expr:
+    """``node`` in its linear normal form if it is an index, whole multiples out of quotients."""
+    match node:
+        case Apply(op, (dividend, Const(divisor, "index"))) if op is FLOORDIV and divisor > 0:
+            form = linear(dividend)
+            whole = [(coef // divisor, part) for coef, part in form.terms if coef % divisor == 0]
+            rest = Linear(form.const, tuple(term for term in form.terms if term[0] % divisor))
+            return expression(Linear.build(0, whole) + quotient(rest, divisor))
     return linear_normal(node) if isinstance(node, Apply) and node.dtype == "index" else node
 
 
@@ -135,7 +179,7 @@ class Program:
             total = sum(times for _, times in places)
             for node, times in places:
                 if total > self.fewest(node):
-                    self.normal[node] = normal(node)
+                    self.normal[node] = normal(node, self.model)
                     part = self.normal[node][0]
                     times_run[part] = times_run.get(part, 0.0) + times
         often = [part for part, times in times_run.items() if times > self.model.volume(part.axes)]
@@ -151,7 +195,7 @@ class Program:
         """A bound from below on the values that ``node`` has."""
         for read in reads(node):
             for index, size in zip(read.indices, read.tensor.shape, strict=True):
-                fewer = extent(size, self.model.sizes)
+                fewer = extent(values_of(index, size).count, self.model.sizes)
                 if index.children and fewer < self.model.volume(index.free & node.free):
                     return 0
         return self.model.volume(node.free)
@@ -167,16 +211,19 @@ class Program:
                 return rebuilt
             part, indices = found
             if part not in made:
-                axes = dict(zip(indices, map(self.own_axis, indices, part.axes), strict=True))
-                body, _ = canonical(respelled(rebuilt, axes))
-                if body.free - frozenset(axes.values()):
+                axes = tuple(map(self.own_axis, indices, part.axes))
+                cuts = zip(part.cuts, axes, strict=True)
+                positions = [cut.position(axis) for cut, axis in cuts]
+                spelled = dict(zip(indices, positions, strict=True))
+                body, _ = canonical(respelled(rebuilt, spelled))
+                if body.free - frozenset(axes):
                     # A part inside is read through axes of which this one knows only a position.
-                    body, _ = canonical(respelled(node, axes))
-                body = total(body, tested=self.tested)
-                made[part] = Stage(self.name(part), tuple(axes.values()), body)
-            return Read(made[part], indices)
+                    body, _ = canonical(respelled(node, spelled))
+                body = transform(total(body, tested=self.tested), merged)
+                made[part] = Stage(self.name(part), axes, body)
+            return Read(made[part], part.places(indices))
 
-        body, _ = canonical(fold(self.stage.body, visit))
+        body, _ = canonical(transform(fold(self.stage.body, visit), merged))
         last = Stage(self.stage.name, self.stage.axes, body, self.stage.scatters)
         return [*made.values(), last]
 
@@ -190,6 +237,17 @@ class Program:
         """The axis of a stored part for ``index``, named after it."""
         first = next(part for part in postorder(index) if isinstance(part, Axis))
         return Axis(f"{first.name}{axis.name}", axis.extent)
+
+
+def merged(node: Expr) -> Expr:
+    """A sum of sums as one sum, if no inner sum is the same for several points of the outer one."""
+    match node:
+        case Reduce(outer, axes, cond, Reduce(inner, more, below, body)) if outer is inner is SUM:
+            if frozenset(axes) <= body.free - frozenset(more):
+                return Reduce(
+                    SUM, (*axes, *more), conjunction((*conjuncts(cond), *conjuncts(below))), body
+                )
+    return node
 
 
 def _shape(node: Expr, known: dict[Expr, str]) -> str:

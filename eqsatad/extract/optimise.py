@@ -29,17 +29,21 @@ from eqsatad.rules.value_rule import ValueRule
 from eqsatad.rules.values import Encoded, TooLargeError, canonical, encode, is_value
 from eqsatad.terms.nodes import SUM, Apply, Const, Expr, Read, Reduce, Select, Stage, Tensor
 from eqsatad.terms.ops import ADD, MUL
-from eqsatad.terms.walk import conjuncts, fold, postorder
+from eqsatad.terms.walk import conjuncts, fold, postorder, reads
 
 
 @dataclass(frozen=True)
 class Optimised:
-    """The stages of one stage: temporaries first, then the stage itself."""
+    """The stages of one stage: temporaries first, then the stage itself.
+
+    ``rewritten`` is the stage before parts of it were stored; None where the rules had no part.
+    """
 
     stages: tuple[Stage, ...]
     report: Growth
     cost_before: float
     cost_after: float
+    rewritten: Stage | None = None
 
 
 LARGEST_INPUT = 400
@@ -73,6 +77,7 @@ def optimise(
     naming = _naming(stage.name, name_taken)
     points = Points(cost)
     best: list[Stage] = []
+    found: Stage | None = None
     ideal = inf
     if not is_value(term):
         report.stopped = "not a number"
@@ -81,13 +86,15 @@ def optimise(
         best = materialise(found, points, naming) if found else []
     # What the input costs with every part shared is a bound that it rarely reaches.
     if not best or executed(best, points) > min(ideal, executed([plain], points)):
-        programs = [stages for stages in (best, materialise(plain, points, naming)) if stages]
-        best = min(programs, key=lambda stages: executed(stages, points))
+        stored = materialise(plain, points, naming)
+        if not best or executed(stored, points) < executed(best, points):
+            best, found = stored, None
     return Optimised(
         _finished(best, names),
         report,
         executed([stage], points),
         executed(best, points),
+        found,
     )
 
 
@@ -115,7 +122,15 @@ def worthwhile(term: Expr) -> bool:
         return bool(parts(term))
     if any(isinstance(factor, Const) for factor in factors):
         return len(factors) > 1
-    return axes is not None and any(axes - factor.free for factor in factors)
+    if axes is None:
+        return False
+    # A sum of single elements may be taken axis by axis where several axes share a position.
+    windows = len(factors) == 1 and len(axes) > 1 and any(map(_moves, reads(term)))
+    return windows or any(axes - factor.free for factor in factors)
+
+
+def _moves(read: Read) -> bool:
+    return any(index.children for index in read.indices)
 
 
 def _in_groups(

@@ -13,8 +13,6 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from pathlib import Path
 from threading import Lock
 
 from eqsatad import cache
@@ -24,12 +22,10 @@ from eqsatad.rules.algebra import Growth, Limits
 from eqsatad.rules.catalog import Catalog, contents
 from eqsatad.terms.nodes import Tensor, digest
 from eqsatad.terms.store import dump, load
-from eqsatad.version import VERSION
 
 MOST = 4096
 """Answers that a process remembers."""
 
-PACKAGE = Path(__file__).parent.parent
 LAYERS = ("terms", "rules", "extract")
 """The packages whose code decides what an answer is."""
 
@@ -123,8 +119,6 @@ def _keep(key: str, answer: Answer) -> None:
     cache.keep(key, head.encode() + b"\n" + dump(answer.tensors))
 
 
-@lru_cache(maxsize=1)
 def code() -> str:
     """A digest of the version and of the code that decides what an answer is."""
-    files = sorted(path for layer in LAYERS for path in (PACKAGE / layer).rglob("*.py"))
-    return digest(VERSION, *(path.read_text(encoding="utf-8") for path in files))
+    return cache.code(*LAYERS)

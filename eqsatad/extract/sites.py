@@ -6,15 +6,15 @@ the leading loops it depends on, and that equal parts in one loop body are worke
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from eqsatad.extract.cost import CostModel
 from eqsatad.extract.points import Points
 from eqsatad.rules.values import is_value
-from eqsatad.terms.nodes import Apply, Axis, Cast, Expr, Read, Reduce, Select, Stage
+from eqsatad.terms.nodes import Apply, Axis, Cast, Expr, Read, Reduce, Select, Stage, Tensor
 from eqsatad.terms.ops import DIV, MUL, NEG
-from eqsatad.terms.walk import conjuncts
+from eqsatad.terms.walk import conjuncts, program
 
 
 class Loop(NamedTuple):
@@ -117,16 +117,37 @@ def values(site: Site, points: Points) -> float:
     return points.count((loop.axis for loop in site.loops), site.conds)
 
 
+def work_sites(stage: Stage) -> Iterator[Site]:
+    """Every part of a stage that is executed, what it scatters included."""
+    yield from sites(stage.body, stage.axes)
+    for scatter in stage.scatters:
+        yield from sites(scatter.value, scatter.axes)
+
+
 def executed(stages: Sequence[Stage], points: Points) -> float:
-    """The cost of running ``stages`` once; all but the last are temporaries."""
+    """The cost of running ``stages`` once, scatters aside; all but the last are temporaries."""
+    return sum(
+        _cost(sites(stage.body, stage.axes), stage, points, temporary=stage is not stages[-1])
+        for stage in stages
+    )
+
+
+def program_cost(outputs: Sequence[Tensor], points: Points) -> float:
+    """The cost of running the program of ``outputs`` once."""
+    return sum(
+        _cost(work_sites(stage), stage, points, temporary=stage not in outputs)
+        for stage in program(outputs)
+        if isinstance(stage, Stage)
+    )
+
+
+def _cost(places: Iterable[Site], stage: Stage, points: Points, *, temporary: bool) -> float:
     model = points.model
+    looping = False
     total = 0.0
-    for stage in stages:
-        looping = False
-        for site in sites(stage.body, stage.axes):
-            looping |= isinstance(site.node, Reduce)
-            total += price(site.node, model) * runs(site, points)
-        visited = stage is not stages[-1] and not looping
-        written = model.store + (model.visit if visited else 0.0)
-        total += written * model.volume(stage.axes)
-    return total
+    for site in places:
+        looping |= isinstance(site.node, Reduce)
+        total += price(site.node, model) * runs(site, points)
+    visited = temporary and not looping
+    written = model.store + (model.visit if visited else 0.0)
+    return total + written * model.volume(stage.axes)

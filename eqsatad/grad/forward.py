@@ -61,17 +61,19 @@ def forward(
     *,
     allow_zero: bool = False,
     ties: str = "first",
+    beside: Iterable[Tensor] = (),
 ) -> Tangents:
     """The tangents of ``outputs`` where ``inputs`` move along ``tangents``.
 
     A tangent has the shape of its input, with any dimensions in front, the same ones for all;
     placeholders of the inputs' shapes are made when none are given. An input that is computed
-    from others moves with them and by its own tangent. For the rest see `reverse`.
+    from others moves with them and by its own tangent. The names of tensors that will be
+    ``beside`` are not used again. For the rest see `reverse`.
     """
     if ties not in TIES:
         raise TermError(f"ties must be one of {', '.join(TIES)}; found {ties!r}.")
     order = program([*inputs, *outputs])
-    names = Names(tensor.name for tensor in order)
+    names = Names(tensor.name for tensor in (*order, *program(beside)))
     along = _along(inputs, tangents, names)
     sweep = Sweep(names, Options(allow_zero, ties), _prefix(along))
     sweep.run(program(outputs), along)

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from eqsatad.errors import DtypeError, ShapeError, TermError
 from eqsatad.grad.custom import Custom, Manual, Override, fits, same_shape, spelled
 from eqsatad.grad.derivatives import total
-from eqsatad.grad.scope import Context, Names, finished, hidden, summed
+from eqsatad.grad.scope import Context, Names, finished, hidden, identity, summed
 from eqsatad.grad.walk import Options, Summand, Walk, depends
 from eqsatad.terms.coerce import const
-from eqsatad.terms.nodes import FLOATS, Axis, Expr, Placeholder, Read, Select, Stage, Tensor
+from eqsatad.terms.nodes import FLOATS, Axis, Expr, Placeholder, Read, Stage, Tensor
 from eqsatad.terms.scopes import stem
-from eqsatad.terms.walk import conjunction, conjuncts
+from eqsatad.terms.walk import conjuncts
 
 TIES = ("first", "split")
 
@@ -149,11 +149,8 @@ class Seed:
     def of(output: Tensor, head: Tensor | str | None, names: Names) -> Seed:
         """The seed that ``head`` asks for, checked against ``output``."""
         if head == "identity":
-            prefix, axes = _axes("p", output.shape), _axes("i", output.shape)
-            one, zero = const(1.0, output.dtype), const(0.0, output.dtype)
-            same = conjunction(p.equal(i) for p, i in zip(prefix, axes, strict=True))
-            body = Select(same, one, zero)
-            return Seed(finished(names.fresh("head"), (*prefix, *axes), body), prefix, True)
+            whole = identity(names.fresh("head"), output.shape, output.dtype)
+            return Seed(whole, _axes("p", output.shape), True)
         if head is None:
             return Seed(Placeholder(names.fresh("head"), output.shape, output.dtype), ())
         if not isinstance(head, Tensor):

@@ -85,6 +85,13 @@ def finished(name: str, axes: Sequence[Axis], body: Expr) -> Stage:
     return Stage(name, tuple(plain.values()), body)
 
 
+def identity(name: str, shape: Sequence[Expr], dtype: str) -> Stage:
+    """The stage that is 1 where its first axes are equal to its last ones, both of ``shape``."""
+    first, last = ([hidden(f"{a}{n}", e, "head") for n, e in enumerate(shape)] for a in "pi")
+    same = conjunction(p.equal(i) for p, i in zip(first, last, strict=True))
+    return finished(name, (*first, *last), Select(same, const(1.0, dtype), const(0.0, dtype)))
+
+
 def summed(axes: Sequence[Axis], conds: Sequence[Expr], value: Expr) -> Expr:
     """``value`` summed over ``axes`` where all of ``conds`` hold."""
     cond = conjunction(conds)

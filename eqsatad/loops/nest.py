@@ -7,19 +7,30 @@ in the index expressions. Bounds are evaluated once, when a loop is entered.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
 
 from eqsatad.terms.nodes import Axis, Expr, Size, Tensor, Var
+from eqsatad.terms.walk import substitute
 
 Block = tuple["Statement", ...]
+
+
+class Mark(Enum):
+    """How a schedule wants a loop to be run: see `schedule`."""
+
+    PLAIN = "plain"
+    VECTOR = "vector"
+    SHARED = "shared"
 
 
 @dataclass(frozen=True)
 class For:
     """``body`` for each value of ``axis`` with ``start <= axis < stop``.
 
-    ``parallel`` says that iterations may run in any order at the same time.
+    ``parallel`` says that iterations may run in any order at the same time. A statement in which
+    some loop has a ``mark`` was scheduled by hand: backends run it as it is written.
     """
 
     axis: Axis
@@ -27,6 +38,7 @@ class For:
     stop: Expr
     body: Block
     parallel: bool = False
+    mark: Mark | None = None
 
 
 @dataclass(frozen=True)
@@ -102,6 +114,53 @@ def statements(block: Block) -> Iterator[Statement]:
                 stack.extend(reversed(body))
             case If(_, then, other):
                 stack.extend(reversed((*then, *other)))
+
+
+def scheduled(block: Block) -> bool:
+    """Whether ``block`` was scheduled by hand."""
+    return any(isinstance(each, For) and each.mark is not None for each in statements(block))
+
+
+def expressions_of(statement: Statement) -> tuple[Expr, ...]:
+    """The expressions that ``statement`` itself works out."""
+    match statement:
+        case For(_, start, stop):
+            return (start, stop)
+        case If(cond, _, _):
+            return (cond,)
+        case Assign(_, value):
+            return (value,)
+        case Store(_, indices, value) | Accumulate(_, indices, value):
+            return (*indices, value)
+    raise AssertionError(f"{type(statement).__name__} is no statement")
+
+
+def replaced(block: Block, mapping: Mapping[Expr, Expr]) -> Block:
+    """``block`` with nodes of its expressions replaced, locals also where they are assigned."""
+    return rewritten(block, lambda expr: substitute(expr, mapping))
+
+
+def rewritten(block: Block, change: Callable[[Expr], Expr]) -> Block:
+    """``block`` with ``change`` made to its expressions, assigned locals among them."""
+    return tuple(_rewritten(statement, change) for statement in block)
+
+
+def _rewritten(statement: Statement, change: Callable[[Expr], Expr]) -> Statement:
+    match statement:
+        case For(_, start, stop, body):
+            body = rewritten(body, change)
+            return replace(statement, start=change(start), stop=change(stop), body=body)
+        case If(cond, then, other):
+            return If(change(cond), rewritten(then, change), rewritten(other, change))
+        case Assign(var, value):
+            target = change(var)
+            assert isinstance(target, Var), "a local is replaced by a local"
+            return Assign(target, change(value))
+        case Store(buffer, indices, value):
+            return Store(buffer, tuple(map(change, indices)), change(value))
+        case Accumulate(buffer, indices, value):
+            return Accumulate(buffer, tuple(map(change, indices)), change(value))
+    raise AssertionError(f"{type(statement).__name__} is no statement")
 
 
 def has_loop(block: Block) -> bool:

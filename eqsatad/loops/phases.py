@@ -26,7 +26,7 @@ from eqsatad.loops.forms import (
 )
 from eqsatad.loops.settle import known, tidied
 from eqsatad.terms.linear import Linear, expression, linear
-from eqsatad.terms.nodes import Apply, Axis, Const
+from eqsatad.terms.nodes import Apply, Axis, Const, Expr
 from eqsatad.terms.ops import EQ, MAX, MIN, NE
 from eqsatad.terms.walk import fresh, postorder
 
@@ -278,13 +278,20 @@ def _is_clean(trial: Domain, inner: Axis) -> bool:
     tidy = tidied(trial)
     if tidy is None:
         return False
-    nodes = postorder(*tidy.conds, *tidy.exprs)
+    bounds = {cond for cond in tidy.conds if tidy.summed and _bounds(cond)}
+    nodes = [node for node in postorder(*tidy.conds, *tidy.exprs) if node not in bounds]
     seen = any(inner in node.free and guard(node) is not None for node in nodes)
     return not seen and all(
         form.coefficient(inner) in (0, 1) and len(form.terms) == 1 and not form.const
         for form, _ in filter(None, map(literal_quotient, nodes))
         if inner in form.free
     )
+
+
+def _bounds(cond: Expr) -> bool:
+    """Whether ``cond`` is an inequality without quotients: what bounds a loop of a sum."""
+    what = guard(cond)
+    return what is not None and not what.equality and what.form.affine
 
 
 def _ragged(

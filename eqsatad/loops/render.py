@@ -1,18 +1,19 @@
 """A loop program as indented pseudo-code for people.
 
 Loops are written ``for i in 0 .. n`` with the end excluded; the outermost loops that may run in
-any order say ``parallel``.
+any order say ``parallel``. Marks of a schedule come first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from eqsatad.loops.nest import Accumulate, Assign, Block, For, If, LoopProgram, Nest, Store
+from eqsatad.loops.nest import Accumulate, Assign, Block, For, If, LoopProgram, Mark, Nest, Store
 from eqsatad.terms.nodes import Expr, Tensor
 from eqsatad.terms.show import show
 
 INDENT = "    "
+MARKS: dict[Mark | None, str] = {Mark.VECTOR: "vector ", Mark.SHARED: "shared "}
 
 
 def render(program: LoopProgram) -> str:
@@ -37,6 +38,11 @@ def render_nest(nest: Nest) -> str:
     return "\n".join([f"{nest.stage.name}:", *_block(nest.body, INDENT)])
 
 
+def render_block(block: Block) -> list[str]:
+    """The lines of some statements."""
+    return list(_block(block, INDENT))
+
+
 def _declared(tensor: Tensor) -> str:
     shape = ", ".join(map(show, tensor.shape))
     return f"{tensor.name}: {tensor.dtype}[{shape}]"
@@ -45,9 +51,9 @@ def _declared(tensor: Tensor) -> str:
 def _block(block: Block, indent: str) -> Iterator[str]:
     for statement in block:
         match statement:
-            case For(axis, start, stop, body, parallel):
-                word = "parallel for" if parallel else "for"
-                yield f"{indent}{word} {axis.name} in {show(start)} .. {show(stop)}:"
+            case For(axis, start, stop, body, parallel, mark):
+                words = MARKS.get(mark, "") + ("parallel " if parallel else "")
+                yield f"{indent}{words}for {axis.name} in {show(start)} .. {show(stop)}:"
                 yield from _block(body, indent + INDENT)
             case If(cond, then, other):
                 yield f"{indent}if {show(cond)}:"

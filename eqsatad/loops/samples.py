@@ -1,7 +1,7 @@
 """Example arrays for a program whose counts depend on its data.
 
 Floats are standard normal; integers that are used as positions are drawn from the positions that
-exist. The seed is fixed, so that a report comes out the same every time.
+exist. The seed is the same unless given, so that a report comes out the same every time.
 """
 
 from __future__ import annotations
@@ -19,10 +19,13 @@ SEED = 0
 
 
 def samples(
-    inputs: Sequence[Tensor], stages: Sequence[Tensor], sizes: Mapping[str, int]
+    inputs: Sequence[Tensor],
+    stages: Sequence[Tensor],
+    sizes: Mapping[str, int],
+    seed: int = SEED,
 ) -> dict[str, Any]:
     """An array for each of ``inputs`` by name, at ``sizes``."""
-    random = np.random.default_rng(SEED)
+    random = np.random.default_rng(seed)
     limits = positions(stages, sizes)
     return {tensor.name: _draw(tensor, limits.get(tensor), sizes, random) for tensor in inputs}
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from eqsatad.rules.session import Session
 from eqsatad.rules.value_rule import ValueRule, compile_row, directions
 from eqsatad.rules.values import Encoded
+from eqsatad.rules.wellformed_values import well_formed_value
 from eqsatad.terms.ops import OPS
 
 PARTIAL = 1 << 62
@@ -114,6 +115,11 @@ def _gaps() -> str:
     return " ".join(f'(set (gap "{name}") {gap})' for name, gap in gaps)
 
 
+def prelude() -> list[str]:
+    """What every e-graph of values starts with: constructors, and the rules of the facts."""
+    return [CONSTRUCTORS, *_fact_rules(), _gaps()]
+
+
 _sessions = threading.local()
 
 
@@ -122,8 +128,10 @@ def session(rules: Sequence[ValueRule]) -> Session:
     known: dict[tuple[ValueRule, ...], Session] = _sessions.__dict__.setdefault("known", {})
     key = tuple(rules)
     if key not in known:
+        for row in rules:
+            well_formed_value(row)
         rows = [text for row in rules for text in compile_row(row)]
-        known[key] = Session([CONSTRUCTORS, *_fact_rules(), _gaps(), *rows])
+        known[key] = Session([*prelude(), *rows])
     return known[key]
 
 
@@ -138,7 +146,7 @@ def grow(
         graph.execute(encoded.text)
         graph.step("input")
         graph.schedule(SETTLE)
-        growth.nodes = _terms(graph)
+        growth.nodes = terms(graph)
         yield graph
         while (reason := _exhausted(growth, limits, start)) is None:
             changed, before = False, growth.nodes
@@ -146,7 +154,7 @@ def grow(
                 for step in (graph.step(ruleset), graph.schedule(SETTLE)):
                     changed |= step.changed
                     growth.matches.update({n: step.matches[n] for n in names & set(step.matches)})
-                growth.nodes = _terms(graph)
+                growth.nodes = terms(graph)
                 if growth.nodes > limits.nodes:
                     break
             growth.rounds += 1
@@ -167,7 +175,7 @@ OVERSHOOT = 2
 SETTLE = "(saturate (seq (run facts) (run collapse)))"
 
 
-def _terms(graph: Session) -> int:
+def terms(graph: Session) -> int:
     """The number of terms in the e-graph, facts aside."""
     return sum(size for name, size in graph.sizes().items() if name[0].isupper())
 

@@ -9,6 +9,7 @@ from `terms.ranges`. Ends are kept per form, since a form determines the ranges 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -36,6 +37,9 @@ class Bounds:
 
     def __init__(self, rows: Sequence[IntervalRow]) -> None:
         self._rows = [(row, shape(row.pattern)) for row in rows]
+        # By name: forms that a row spoke of, and ends that it narrowed.
+        self.matches: Counter[str] = Counter()
+        self.narrowed: Counter[str] = Counter()
         self._matches: dict[Linear, list[tuple[IntervalRow, Match]]] = {}
         self._known: dict[tuple[str, Linear], int | None] = {}
         self._asked: set[tuple[str, Linear]] = set()
@@ -73,7 +77,9 @@ class Bounds:
         for row, match in self._matching(form):
             value = self._value(row.low if side == LOW else row.high, match)
             if value is not None:
-                best = value if best is None else TIGHTER[side](best, value)
+                closer = value if best is None else TIGHTER[side](best, value)
+                self.narrowed[row.name] += closer != best
+                best = closer
         return best
 
     def _matching(self, form: Linear) -> list[tuple[IntervalRow, Match]]:
@@ -86,6 +92,7 @@ class Bounds:
             for match in leading_matches(pattern, form)
             if all(self._holds(condition, match) for condition in row.when)
         ]
+        self.matches.update(row.name for row, _ in found)
         if not self._cut:
             self._matches[form] = found
         return found

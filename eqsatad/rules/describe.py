@@ -8,7 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from eqsatad.rules.rule import Define, DomainRow, IndexRow, IntervalRow, Known, Letter, Row, TermRow
+from eqsatad.rules.rule import (
+    Define,
+    DomainRow,
+    IndexRow,
+    IntervalRow,
+    Known,
+    Letter,
+    Row,
+    TermRow,
+    place,
+)
 from eqsatad.rules.value_rule import Pattern, ValueRule
 from eqsatad.terms.nodes import Expr, Var
 from eqsatad.terms.show import show
@@ -27,7 +37,16 @@ def describe(row: Row | ValueRule) -> dict[str, str]:
         "when": ", ".join(spelled(condition) for condition in row.when),
         "both ways": "yes" if getattr(row, "both", False) else "no",
         "exact": "yes" if getattr(row, "exact", True) else "no",
+        "written": place(row.origin),
     }
+
+
+def in_a_line(row: Row | ValueRule) -> str:
+    """Name, both sides and conditions of ``row`` in one line."""
+    facts = describe(row)
+    arrow = "<=>" if facts["both ways"] == "yes" else "=>"
+    when = f"  if {facts['when']}" if row.when else ""
+    return f"{row.name}: {facts['before']} {arrow} {facts['after']}{when}"
 
 
 def _index(row: IndexRow | TermRow) -> tuple[str, str]:

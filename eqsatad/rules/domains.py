@@ -9,7 +9,8 @@ usable. Independent parts are solved apart, and equal parts (up to names) once.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -38,12 +39,14 @@ class Limits:
     """Budgets of one search; a search that reaches one is reported and stays correct.
 
     ``seconds`` are processor time, looked at between questions to the e-graph, for each part of
-    a domain that is independent of the others.
+    a domain that is independent of the others. ``moves`` is how many rows are followed on the way
+    to a candidate: it is for looking at the way.
     """
 
     candidates: int = 48
     rounds: int = 16
     seconds: float = 1.5
+    moves: int | None = None
 
 
 class Domains:
@@ -53,6 +56,8 @@ class Domains:
         self._indices = indices
         self._limits = limits or Limits()
         self._solved: dict[tuple[Any, ...], tuple[list[Domain], dict[str, int]]] = {}
+        # By name: how often what a row proposed was carried out.
+        self.followed: Counter[str] = Counter()
 
     def solve(self, domain: Domain, taken: set[str]) -> Domain | None:
         """The candidate with the fewest points, the simplest one among equals; None if empty.
@@ -102,6 +107,7 @@ class Domains:
         final: dict[tuple[Any, ...], Domain] = {}
         seen = {start.key}
         frontier = [start]
+        came: dict[tuple[Any, ...], Domain] = {}
         deadline = time.thread_time() + self._limits.seconds
         for number in range(self._limits.rounds + 1):
             if stop := self._reached(number, len(seen), deadline):
@@ -114,13 +120,15 @@ class Domains:
                     return []
                 new = {r.key: r for r in reached if r is not None and r.key not in seen}
                 seen.update(new)
+                came |= dict.fromkeys(new, candidate)
                 successors += new.values()
                 if not new:
                     final[candidate.key] = candidate
             if not successors:
                 break
             frontier = successors
-        return sorted(final.values(), key=_preference)
+        ranked = sorted(final.values(), key=_preference)
+        return [_followed(candidate, came, self._limits.moves) for candidate in ranked]
 
     def _reached(self, rounds: int, candidates: int, deadline: float) -> str:
         """The limit that ends a search, in words."""
@@ -169,6 +177,7 @@ class Domains:
 
         What the e-graph has to be asked about all of them is asked at once.
         """
+        self.followed.update(proposal.row for _, proposal in steps)
         moves = [_move(candidate, proposal) for candidate, proposal in steps]
         values = self._indices.forms([move.value for move in moves])
         moves = [replace(move, value=value) for move, value in zip(moves, values, strict=True)]
@@ -258,6 +267,16 @@ def _move(candidate: Domain, proposal: _Proposal) -> _Move:
     new = _new_axis(candidate, axis, proposal.size)
     running = Linear(0, ()) if new is None else atom(new)
     return _Move(candidate, proposal, axis, new, form_of(proposal.value, proposal.forms, running))
+
+
+def _followed(end: Domain, came: Mapping[tuple[Any, ...], Domain], moves: int | None) -> Domain:
+    """The domain that is ``moves`` steps on the way to ``end``; ``came`` has the one before."""
+    if moves is None:
+        return end
+    way = [end]
+    while way[-1].key in came:
+        way.append(came[way[-1].key])
+    return way[max(0, len(way) - 1 - moves)]
 
 
 def _guarded(candidate: Domain) -> bool:

@@ -6,15 +6,18 @@ sizes bring their ranges along.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from eqsatad.errors import DtypeError
+import numpy as np
+
+from eqsatad.errors import ArgumentError, DtypeError
 from eqsatad.rules import index_conditions as conds
 from eqsatad.rules import index_forms as forms
 from eqsatad.rules.index_forms import Node
 from eqsatad.rules.index_ranges import Interval
 from eqsatad.terms import builders
+from eqsatad.terms.coerce import const
 from eqsatad.terms.division import DERIVED, divided
 from eqsatad.terms.nodes import Apply, Axis, Cast, Const, Expr, Select, Size
 from eqsatad.terms.ranges import interval
@@ -130,6 +133,8 @@ class Names:
         if isinstance(tree, str):
             return Const(tree == "true", "bool") if tree in ("true", "false") else self.nodes[tree]
         name, *args = tree
+        if name in MIRRORED and isinstance(args[0], int):
+            name, args = MIRRORED[name], args[::-1]
         return EXPRS[name](*map(self.expr, args))
 
 
@@ -178,6 +183,9 @@ NORMAL: dict[str, Callable[..., Node]] = {
     "not": conds.negation,
 }
 
+MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
+"""Comparisons from the other side: numbers are written on the right."""
+
 EXPRS: dict[str, Callable[..., Expr]] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,
@@ -188,6 +196,7 @@ EXPRS: dict[str, Callable[..., Expr]] = {
     **DERIVED,
     "min": builders.minimum,
     "max": builders.maximum,
+    "abs": builders.abs,
     "select": builders.select,
     "<": lambda a, b: a < b,
     "<=": lambda a, b: a <= b,
@@ -201,8 +210,9 @@ EXPRS: dict[str, Callable[..., Expr]] = {
 }
 
 
-def accepted(expr: Any, what: str) -> Expr:
-    """``expr`` if it is an index expression or a condition."""
+def accepted(given: Any, what: str) -> Expr:
+    """``given`` if it is an index expression or a condition; a number is a literal."""
+    expr = const(given) if isinstance(given, int | np.integer | np.bool_) else given
     if not isinstance(expr, Expr) or expr.dtype not in ("index", "bool"):
         found = expr.dtype if isinstance(expr, Expr) else type(expr).__name__
         raise DtypeError(
@@ -210,3 +220,52 @@ def accepted(expr: Any, what: str) -> Expr:
             "Cast integer data to 'index'."
         )
     return expr
+
+
+def conditions(given: Any, what: str, takes: str = "conditions") -> list[Expr]:
+    """The conditions that ``given`` is: one or several."""
+    found = [accepted(one, what) for one in ([given] if _alone(given) else given)]
+    for cond in found:
+        if cond.dtype != "bool":
+            raise ArgumentError(
+                f"{what} takes {takes}; found the index expression {cond!r}. "
+                f"Compare it, for example {cond!r} >= 0."
+            )
+    return found
+
+
+def _alone(given: Any) -> bool:
+    return isinstance(given, Expr | str) or not isinstance(given, Iterable)
+
+
+def spans(bounds: Any, what: str) -> dict[Expr, Interval]:
+    """The least and greatest values that ``bounds`` gives of variables."""
+    if not isinstance(bounds, Mapping):
+        raise ArgumentError(
+            f"{what} takes bounds as {{variable: (least, greatest)}}; found {bounds!r}."
+        )
+    for variable, span in bounds.items():
+        if not isinstance(variable, Expr) or not isinstance(Names().tree(variable), str):
+            raise ArgumentError(f"{what} takes bounds of variables; found those of {variable!r}.")
+        if variable.dtype != "index":
+            raise ArgumentError(f"the condition {variable!r} has no bounds; use assume=.")
+        if not isinstance(span, tuple | list) or len(span) != 2 or not all(map(_is_end, span)):
+            raise ArgumentError(
+                f"the bounds of {variable!r} are a pair (least, greatest) of integers, "
+                f"None for no bound; found {span!r}."
+            )
+        low, high = span
+        if low is not None and high is not None and low > high:
+            raise ArgumentError(
+                f"the bounds of {variable!r} leave no value: {low} is above {high}. "
+                "The second of the pair is the greatest value."
+            )
+    return {variable: (_whole(low), _whole(high)) for variable, (low, high) in bounds.items()}
+
+
+def _is_end(end: Any) -> bool:
+    return end is None or isinstance(end, int | np.integer)
+
+
+def _whole(end: Any) -> int | None:
+    return None if end is None else int(end)

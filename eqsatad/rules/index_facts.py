@@ -17,28 +17,34 @@ from eqsatad.rules.index_questions import Question
 from eqsatad.rules.index_ranges import Interval, Ranges
 from eqsatad.terms.presburger import empty_set, extremes
 
+WORK = 50_000
+"""Elementary operations of isl that one question may take, some hundredths of a second."""
+TOO_MUCH = 10
+"""How many more questions one counts for that isl gives up."""
+
 
 @dataclass
 class Budget:
     """What one call may still spend; ``stopped`` names what ran out.
 
-    ``questions`` go to isl, ``proposals`` are compared with the original, and ``expansions`` are
-    nodes that are rewritten by rows.
+    ``questions`` go to isl, ``proposals`` are compared with the original, ``expansions`` are
+    nodes that are rewritten by rows, and ``rewritings`` what rows make of them.
     """
 
     questions: int = 300
     proposals: int = 4000
     expansions: int = 10
+    rewritings: int = 1000
     stopped: list[str] = field(default_factory=list)
 
-    def spend(self, what: str) -> bool:
-        """Whether there was one more of ``what``, which is then spent."""
+    def spend(self, what: str, number: int = 1) -> bool:
+        """Whether there was some of ``what`` left, of which ``number`` are then spent."""
         left = getattr(self, what)
         if left <= 0:
             if what not in self.stopped:
                 self.stopped.append(what)
             return False
-        setattr(self, what, left - 1)
+        setattr(self, what, left - number)
         return True
 
 
@@ -152,13 +158,27 @@ class Facts:
         """Whether isl proves that ``cond`` never holds here."""
         if cond in (TRUE, FALSE):
             return cond == FALSE
+        held = (*self.conds, cond)
+        question = Question(self.interval)
+        asked = question.asked(held)
+        if self._answered(asked):
+            return True
+        return question.widens and self._answered(Question(self.interval, wide=True).asked(held))
+
+    def _answered(self, text: str) -> bool:
+        """What isl says; a question that is too much work for it counts as several."""
         if not self.budget.spend("questions"):
             return False
-        return empty_set(Question(self.interval).asked((*self.conds, cond)))
+        answer = empty_set(text, WORK)
+        if answer is None:
+            self.budget.spend("questions", TOO_MUCH)
+        return answer is True
 
     def extremes(self, form: Form) -> Interval:
         """The least and greatest value, by interval arithmetic and by isl."""
         low, high = self.ranges.corners(form) or self.interval(form)
+        if not self.budget.spend("questions"):
+            return low, high
         question = Question(self.interval)
         value = question.form(form)
         text = question.asked(self.conds, f"value = {value}")
@@ -181,12 +201,19 @@ def _defined(root: Node) -> Iterator[Cond]:
 
 def _tighten(bounds: dict[str, Interval], cond: Cond) -> None:
     """Narrows the bounds of a variable by a comparison of it with a number."""
-    if cond[0] not in ("ge", "eq") or len(cond[1][2]) != 1:
+    compared = cond[1] if cond[0] == "not" else cond
+    if compared[0] not in ("ge", "eq") or len(compared[1][2]) != 1:
         return
-    _, const, ((atom, coef),) = cond[1]
+    _, const, ((atom, coef),) = compared[1]
     if atom[0] != "v" or abs(coef) != 1:
         return
     low, high = bounds.get(atom[1], (None, None))
+    if cond[0] == "not":
+        # An end that is left out is no end.
+        low = -const * coef + 1 if low == -const * coef else low
+        high = -const * coef - 1 if high == -const * coef else high
+        bounds[atom[1]] = low, high
+        return
     if cond[0] == "eq" or coef == 1:
         low = -const * coef if low is None else max(low, -const * coef)
     if cond[0] == "eq" or coef == -1:

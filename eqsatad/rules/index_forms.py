@@ -255,7 +255,7 @@ def truncated(form: Form, divisor: Form) -> Form:
 def euclidean(form: Form, divisor: Form) -> Form:
     """The quotient that leaves a remainder of at least 0; 0 where the divisor is 0."""
     if divisor[2]:
-        return single(("ediv", form, divisor))
+        return single(("ediv", form, divisor)) if form != ZERO else ZERO
     return floor_by_sign(form, divisor[1])
 
 
@@ -269,7 +269,8 @@ def floor_by_sign(form: Form, divisor: int) -> Form:
 def euclidean_rest(form: Form, divisor: Form) -> Form:
     """The remainder of `euclidean`; 0 where the divisor is 0."""
     if divisor[2]:
-        return single(("emod", form, divisor))
+        _, rest = exact_part(form, divisor)
+        return single(("emod", rest, divisor)) if rest != ZERO else ZERO
     return minus(form, scaled(euclidean(form, divisor), divisor[1])) if divisor[1] else ZERO
 
 

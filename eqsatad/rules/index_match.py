@@ -11,9 +11,11 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, reduce
 
+from eqsatad.errors import RuleError
 from eqsatad.rules import index_conditions as conds
 from eqsatad.rules import index_forms as forms
 from eqsatad.rules.bounds import is_literal
+from eqsatad.rules.describe import spelled
 from eqsatad.rules.index_exchange import NAMES as TREE_NAMES
 from eqsatad.rules.index_exchange import NORMAL
 from eqsatad.rules.index_facts import Facts
@@ -43,8 +45,15 @@ def head(row: TermRow) -> str:
     before = row.before
     if isinstance(before, Select):
         return "sel"
-    assert isinstance(before, Apply), f"row {row.name} replaces no operation"
-    return "+" if before.op in (ADD, SUB) else HEADS[before.op]
+    if isinstance(before, Apply) and before.op in (ADD, SUB, MOD):
+        return "+"
+    if not (isinstance(before, Apply) and before.op in HEADS):
+        raise RuleError(
+            f"rule {row.name}: {spelled(before)} is nothing that rows replace. The left side is a "
+            "sum, a quotient, a product, a minimum, a select, a comparison with <, <= or ==, or "
+            "made by and, or."
+        )
+    return HEADS[before.op]
 
 
 def rewritten(rows: dict[str, list[TermRow]], node: Node, facts: Facts) -> Iterator[Node]:
@@ -149,6 +158,13 @@ def _plain(
     if known is not None and scale is not None:
         yield from _sum(rest, forms.plus(form, known, -scale), match)
         return
+    if known is not None:
+        open_, times = _open_letter(coef, match), _multiple(form, known)
+        if open_ is not None:
+            letter, sign = open_
+            bound = {**match, letter: forms.number(sign * times)}
+            yield from _sum(rest, forms.plus(form, known, -times), bound)
+        return
     if len(rest) == 1 and _open_literal(*rest[0], match) and isinstance(core, Letter):
         if scale in (1, -1):
             plain = forms.scaled(forms.shifted(form, -form[1]), scale)
@@ -177,6 +193,14 @@ def _plain(
             yield {**match, letter: forms.number(factor), core: inner}
     elif scale and isinstance(core, Letter) and _divisible(form, scale):
         yield {**match, core: forms.divided(form, scale)}
+
+
+def _multiple(form: Form, known: Form) -> int:
+    """How many times the first term of ``known`` is in ``form``, rounded."""
+    if not known[2]:
+        return int(form[1] // known[1]) if known[1] else 0
+    atom, coef = known[2][0]
+    return int(dict(form[2]).get(atom, 0) // coef)
 
 
 def _open_letter(coef: Expr, match: Match) -> tuple[Letter, int] | None:

@@ -23,11 +23,13 @@ from eqsatad.rules.index_facts import Facts
 from eqsatad.rules.index_forms import (
     FALSE,
     TRUE,
+    ZERO,
     Cond,
     Form,
     Node,
     euclidean,
     euclidean_rest,
+    exact_part,
     floor,
     make,
     minus,
@@ -130,7 +132,7 @@ def _division(name: str, top: Form, under: Form, facts: Facts) -> Form:
         return build(top, under)
     if name in ("ediv", "emod"):
         if not facts.holds(at_least(shifted(under, -1))):
-            return build(top, under)
+            return _euclidean(name, top, under, facts)
         whole = _division("fdiv", top, under, facts)
         return whole if name == "ediv" else minus(top, times(whole, under))
     positive = facts.decide(at_least(shifted(under, -1)))
@@ -141,7 +143,27 @@ def _division(name: str, top: Form, under: Form, facts: Facts) -> Form:
     below = at_least(shifted(minus(under, top), -1))
     if positive and facts.holds(at_least(top)) and facts.holds(below):
         return number(0)
-    return build(top, under)
+    return _settled(build(top, under), facts)
+
+
+def _settled(form: Form, facts: Facts) -> Form:
+    """``form`` without the atoms of which the range is one value."""
+    total = number(form[1])
+    for atom, coef in form[2]:
+        low, high = facts.interval(single(atom))
+        known = low is not None and low == high
+        total = plus(total, number(low or 0) if known else single(atom), coef)
+    return total
+
+
+def _euclidean(name: str, top: Form, under: Form, facts: Facts) -> Form:
+    """A Euclidean quotient or remainder; multiples of a divisor that is not 0 are taken out."""
+    if name == "emod":
+        return euclidean_rest(top, under)
+    whole, rest = exact_part(top, under)
+    if whole == ZERO or facts.decide(is_zero(under)) is not False:
+        return euclidean(top, under)
+    return plus(whole, euclidean(rest, under))
 
 
 def _minimum(args: list[Form], facts: Facts) -> Form:

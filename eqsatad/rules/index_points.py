@@ -21,6 +21,8 @@ from eqsatad.rules.index_ranges import Interval
 Array = NDArray[Any]
 POINTS = 160
 """Points at which questions are tried first."""
+HUGE = 1 << 60
+"""Numbers beyond which nothing is sampled: there 64 bits are not enough, and proofs are lost."""
 DRAWS = 4000
 """Points that are drawn to find those that meet the assumptions."""
 
@@ -75,12 +77,12 @@ class Points:
     def _evaluate(self, node: Node) -> Array:
         match node[0]:
             case "+":
-                total = np.full(self.count, node[1], dtype=np.int64)
+                total = np.full(self.count, _wrapped(node[1]), dtype=np.int64)
                 for atom, coef in node[2]:
-                    total = total + coef * self.value(atom)
+                    total = total + _wrapped(coef) * self.value(atom)
                 return total
             case "floor":
-                return np.floor_divide(self.value(node[1]), node[2])
+                return np.floor_divide(self.value(node[1]), min(node[2], HUGE))
             case "min":
                 return reduce(np.minimum, map(self.value, node[1]))
             case "mul":
@@ -108,6 +110,11 @@ class Points:
     def agree(self, left: Node, right: Node) -> bool:
         """Whether two nodes have the same value at all points."""
         return bool(np.array_equal(self.value(left), self.value(right)))
+
+
+def _wrapped(number: int) -> int:
+    """``number`` in 64 bits, as sums and products of arrays are."""
+    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def _euclid(top: Array, under: Array) -> Array:
@@ -148,7 +155,7 @@ def _literals(node: Node) -> list[int]:
 
 
 def _column(source: random.Random, bounds: Interval, special: list[int], count: int) -> list[int]:
-    low, high = bounds
+    low, high = (None if end is None else max(-HUGE, min(end, HUGE)) for end in bounds)
     reach = 1 << 12
     if low is None:
         low = -reach if high is None else high - reach

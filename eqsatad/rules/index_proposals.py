@@ -8,23 +8,39 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from heapq import heappop, heappush
-from itertools import chain
+from itertools import chain, combinations, product
 
 import numpy as np
 
-from eqsatad.rules.index_conditions import both, either, inside, is_cond, minimum, replaced
+from eqsatad.rules.index_conditions import (
+    FORMS,
+    both,
+    either,
+    inside,
+    is_cond,
+    is_zero,
+    maximum,
+    minimum,
+    replaced,
+    select,
+)
 from eqsatad.rules.index_facts import Facts
 from eqsatad.rules.index_forms import (
     FALSE,
     TRUE,
+    ZERO,
     Node,
+    euclidean,
     floor,
     make,
     minus,
     number,
     order,
     plus,
+    scaled,
+    shifted,
     single,
+    times,
 )
 from eqsatad.rules.index_match import rewritten
 from eqsatad.rules.index_narrow import narrowed
@@ -59,8 +75,8 @@ def improved(node: Node, facts: Facts, rows: Rows) -> Node:
 def _rewritings(root: Node, facts: Facts, rows: Rows) -> Iterator[Node]:
     """``root`` with one part replaced by what a row makes of it."""
     for node in inside(root):
-        for new in rewritten(rows, node, facts):
-            if new != node:
+        for new in chain(rewritten(rows, node, facts), _opened(node), _joined(node)):
+            if new != node and facts.budget.spend("rewritings"):
                 yield narrowed(new if node == root else replaced(root, node, new), facts)
 
 
@@ -100,12 +116,42 @@ def _proposals(root: Node) -> Iterator[Node]:
 
 
 def _flattened(node: Node) -> Iterator[Node]:
-    """``(x // a + r) // m`` as ``(x + a*r) // (a*m)``."""
+    """``(x // a + r) // m`` as ``(x + a*r) // (a*m)``; ``-(x // a)`` is ``(a - 1 - x) // a``."""
     _, form, divisor = node
     for atom, coef in form[2]:
-        if atom[0] == "floor" and coef == 1:
-            rest = minus(form, single(atom))
-            yield floor(plus(atom[1], rest, atom[2]), atom[2] * divisor)
+        if atom[0] == "floor" and abs(coef) == 1:
+            _, top, under = atom
+            inner = top if coef == 1 else minus(number(under - 1), top)
+            rest = minus(form, single(atom, coef))
+            yield floor(plus(inner, rest, under), under * divisor)
+
+
+def _two_operands(form: Node) -> Iterator[Node]:
+    """``form`` with one operand each of two minima in their place."""
+    minima = [(atom, coef) for atom, coef in form[2] if atom[0] == "min"]
+    for (left, a), (right, b) in combinations(minima, 2):
+        rest = minus(minus(form, single(left, a)), single(right, b))
+        for one, other in product(left[1], right[1]):
+            yield plus(plus(rest, one, a), other, b)
+
+
+def _opened(node: Node) -> Iterator[Node]:
+    """A Euclidean remainder in a sum as what a quotient leaves over, which is 0 by 0."""
+    for atom, coef in node[2] if node[0] == "+" else ():
+        if atom[0] == "emod":
+            _, top, under = atom
+            whole = times(under, euclidean(top, under))
+            left = minus(select(is_zero(under), ZERO, top), whole)
+            yield plus(node, minus(left, single(atom)), coef)
+
+
+def _joined(node: Node) -> Iterator[Node]:
+    """A select between two quotients, or remainders, by one divisor as one of a select."""
+    if node[0] == "sel" and all(len(branch[2]) == 1 and not branch[1] for branch in node[2:]):
+        ((one, a),), ((other, b),) = node[2][2], node[3][2]
+        if a == b and one[0] == other[0] and one[0] in FORMS and one[2] == other[2]:
+            top = select(node[1], one[1], other[1])
+            yield scaled(FORMS[one[0]](top, one[2]), a)
 
 
 def _fitted(root: Node, facts: Facts) -> Iterator[Node]:
@@ -121,6 +167,18 @@ def _fitted(root: Node, facts: Facts) -> Iterator[Node]:
             variables = [part for part in inside(node) if part[0] == "v"]
             if (form := _fit(node, variables, facts)) is not None:
                 yield replaced(root, node, form)
+        elif node[0] == "and" and (cond := _pinned(node, facts)) is not None:
+            yield cond if node == root else replaced(root, node, cond)
+
+
+def _pinned(cond: Node, facts: Facts) -> Node | None:
+    """The one value that a conjunction with an equation leaves of its only variable."""
+    variables = [single(part) for part in inside(cond) if part[0] == "v"]
+    if len(variables) != 1 or all(part[0] != "eq" for part in cond[1]):
+        return None
+    (only,) = variables
+    low, high = facts.under(cond).extremes(only)
+    return is_zero(shifted(only, -low)) if low is not None and low == high else None
 
 
 FITTED = ("floor", "min", "sel", "fdiv", "tdiv", "ediv", "emod")
@@ -158,6 +216,7 @@ def _smaller(node: Node) -> Iterator[Node]:
                 yield make(0, terms)
             signs = {atom: 1 if coef > 0 else -1 for atom, coef in terms.items()}
             yield make(node[1], signs)
+            yield from _two_operands(node)
         case "min":
             for arg in node[1]:
                 yield arg
@@ -166,6 +225,8 @@ def _smaller(node: Node) -> Iterator[Node]:
         case "sel":
             yield node[2]
             yield node[3]
+            yield minimum(node[2], node[3])
+            yield maximum(node[2], node[3])
         case "and" | "or":
             build = both if node[0] == "and" else either
             for part in node[1]:

@@ -7,6 +7,7 @@ a select to its branches, a quotient to its operands, products to what is known 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import combinations
 
 from eqsatad.rules.index_forms import (
     Cond,
@@ -14,7 +15,9 @@ from eqsatad.rules.index_forms import (
     Node,
     factors,
     minus,
+    monomial,
     number,
+    plus,
     shifted,
     single,
     times,
@@ -23,13 +26,16 @@ from eqsatad.rules.index_ranges import Interval
 
 PRODUCTS = 10
 """Of how many inequalities the products are told to isl."""
+WIDE = 3
+"""Of how many factors a question may speak to be asked again with all their products."""
 
 
 class Question:
     """Conditions as text for isl; every unknown is a dimension."""
 
-    def __init__(self, interval: Callable[[Form], Interval]) -> None:
+    def __init__(self, interval: Callable[[Form], Interval], *, wide: bool = False) -> None:
         self.names: dict[Node, str] = {}
+        self._wide = wide
         self._interval = interval
         self._known: list[str] = []
         self._text: dict[Node, str] = {}
@@ -46,12 +52,17 @@ class Question:
     def _products(self, conds: tuple[Cond, ...]) -> None:
         """What isl does not see in products: of two numbers that are at least 0, and squares.
 
-        Only products of terms that the question speaks of already are added.
+        Only products that the question speaks of already are added, or, in a ``wide`` question,
+        all of two of its factors.
         """
         flat = [part for cond in conds for part in (cond[1] if cond[0] == "and" else (cond,))]
         least = [part[1] for part in flat if part[0] == "ge"]
         zero = [part[1] for part in flat if part[0] == "eq"]
         used = dict.fromkeys(part for node in self.names for part in factors(node))
+        pairs = list(combinations(used, 2))
+        if self._wide:
+            for pair in (*pairs, *((part, part) for part in used)):
+                self._atom(monomial(pair))
         for part in used:
             low, high = self._interval(single(part))
             least += [shifted(single(part), -low)] if low is not None else []
@@ -67,12 +78,23 @@ class Question:
             parts = factors(node)
             if len(parts) % 2 == 0 and parts[::2] == parts[1::2]:
                 self._add(single(node), ">=")
+        for one, other in pairs:
+            for sign in (1, -1):
+                root = plus(single(one), single(other), sign)
+                self._add(times(root, root), ">=")
 
     def _add(self, form: Form, relation: str) -> None:
         if any(atom[0] == "mul" for atom, _ in form[2]) and all(
             atom in self._text for atom, _ in form[2]
         ):
             self._known.append(f"{self.form(form)} {relation} 0")
+
+    @property
+    def widens(self) -> bool:
+        """Whether the question is worth asking again with more products."""
+        products = [node for node in self.names if node[0] == "mul"]
+        used = {part for node in products for part in factors(node)}
+        return 0 < len(used) <= WIDE and any(len(factors(node)) == 2 for node in products)
 
     def cond(self, cond: Cond) -> str:
         """``cond`` in isl's notation."""
@@ -126,6 +148,9 @@ class Question:
         self._known += [f"{name} >= {low}"] if low is not None else []
         self._known += [f"{name} <= {high}"] if high is not None else []
         match atom:
+            case ("mul", parts):
+                for part in parts:
+                    self._atom(part)
             case ("sel", cond, then, other):
                 test = self.cond(cond)
                 self._known.append(

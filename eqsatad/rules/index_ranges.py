@@ -6,7 +6,7 @@ and that a form which is linear in each variable has its extremes at corners of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import product
 
 from eqsatad.rules.index_forms import Form, Node, factors, minus, plus, scaled, single, times
@@ -120,9 +120,10 @@ class Ranges:
         # On one side of 0 a quotient is monotone in both, so its extremes are at the ends.
         ends = [end for end in under if end]
         ends += [end for end in (-1, 1) if _within(end, under)]
-        limits = {0} if atom[0] == "ediv" else set[int]()
-        if None in under:
-            limits |= {0, -1} if atom[0] != "tdiv" else {0}
+        limits = {0} if atom[0] == "ediv" and _within(0, under) else set[int]()
+        for far, sign in zip(under, (-1, 1), strict=True):
+            if far is None:
+                limits |= {FAR[atom[0]](x, sign) for x in (low, high)}
         limits |= {ROUNDED[atom[0]](x, d) for x in (low, high) for d in ends}
         limits |= {0} if low < 0 < high else set()
         return (min(limits), max(limits)) if limits else (None, None)
@@ -200,6 +201,12 @@ def _product(left: Interval, right: Interval) -> Interval:
     return (0, None) if left[0] == 0 == right[0] else (None, None)
 
 
+FAR: dict[str, Callable[[int, int], int]] = {
+    "fdiv": lambda x, sign: -1 if x * sign < 0 else 0,
+    "tdiv": lambda x, sign: 0,
+    "ediv": lambda x, sign: -sign if x < 0 else 0,
+}
+"""Quotients of numbers by divisors of a sign that are large enough."""
 ROUNDED = {
     "fdiv": lambda x, d: x // d,
     "tdiv": lambda x, d: abs(x) // abs(d) * (1 if (x < 0) == (d < 0) else -1),

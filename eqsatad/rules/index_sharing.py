@@ -122,9 +122,10 @@ def _factored(form: Form) -> Iterator[Pieces]:
         whole, rest = exact_part(form, single(part))
         if len(whole[2]) + bool(whole[1]) > 1:
             size = math.gcd(math.gcd(*(coef for _, coef in whole[2])), whole[1])
-            piece = ("times", divided(whole, size), single(part))
-            for pieces in _remainders(rest):
-                yield [*pieces, (piece, size)]
+            for signed in (size, -size):
+                piece = ("times", divided(whole, signed), single(part))
+                for pieces in _remainders(rest):
+                    yield [*pieces, (piece, signed)]
 
 
 def _as_remainder(form: Form, atom: Node, coef: int) -> tuple[Form, tuple[Node, int]] | None:

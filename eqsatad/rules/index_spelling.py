@@ -8,10 +8,9 @@ terms into minima, selects and floors where that takes fewer operators.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
-from itertools import combinations
+from functools import lru_cache, reduce
+from itertools import combinations, permutations
 
 from eqsatad.rules.index_conditions import FORMS, both, either, is_cond, maximum, minimum, negation
 from eqsatad.rules.index_forms import (
@@ -104,16 +103,35 @@ def _options(sign: int, node: Node) -> list[Term]:
             _, cond, then, other = node
             turned = ("sel", cond, scaled(then, -1), scaled(other, -1))
             found.append((-sign, _select(turned)))
+        case "mul":
+            for place, part in enumerate(node[1]):
+                if part[0] in ("sel", "min"):
+                    others = [_atom(other) for at, other in enumerate(node[1]) if at != place]
+                    found += [
+                        (other_sign, reduce(_product, others, tree))
+                        for other_sign, tree in _options(sign, part)
+                    ]
         case "floor":
             _, inner, divisor = node
             found.append((-sign, ("div", spelled(shifted(inner, 1 - divisor)), -divisor)))
+            below = ("div", spelled(minus(number(divisor - 1), inner)), divisor)
+            # Which side of a comparison a quotient is on is free, so this is for shorter ones.
+            if dear(below) < dear(found[0][1]):
+                found.append((-sign, below))
     # -(x // m) is the Euclidean quotient by -m.
     found += [
-        (-s, ("ediv", tree[1], -tree[2]))
+        (-s, (OPPOSITE[tree[0]], tree[1], -tree[2]))
         for s, tree in found
-        if isinstance(tree, tuple) and tree[0] == "div" and isinstance(tree[2], int) and tree[2] > 0
+        if isinstance(tree, tuple)
+        and tree[0] in OPPOSITE
+        and isinstance(tree[2], int)
+        and tree[2] > 0
     ]
     return sorted(found, key=lambda term: (dear(term[1]), term[0] < 0, term[1][0] == "ediv"))
+
+
+OPPOSITE = {"div": "ediv", "tdiv": "tdiv"}
+"""Quotients by a positive literal, and what their negations are by its negative."""
 
 
 def _piece(node: Node) -> Tree:
@@ -131,23 +149,19 @@ def _atom(node: Node) -> Tree:
         case "min":
             return _extreme("min", node[1])
         case "floor":
-            return _floored(node)
+            return ("div", spelled(node[1]), node[2])
         case "fdiv":
             return ("div", spelled(node[1]), spelled(node[2]))
         case "sel":
             return _select(node)
         case "mul":
-            result = spelled(node[1][0])
-            for part in node[1][1:]:
-                result = ("*", result, spelled(part))
-            return result
+            return reduce(_product, map(spelled, node[1]))
     assert node[0] in FORMS, f"no atom: {node}"
     return (node[0], spelled(node[1]), spelled(node[2]))
 
 
-def _floored(node: Node) -> Tree:
-    """A quotient; one whose dividend has a common factor with a remainder, divided through."""
-    return ("div", spelled(node[1]), node[2])
+def _product(left: Tree, right: Tree) -> Tree:
+    return ("*", left, right)
 
 
 def _select(node: Node) -> Tree:
@@ -160,6 +174,8 @@ def _select(node: Node) -> Tree:
 
 def _extreme(name: str, args: Sequence[Form]) -> Tree:
     """A minimum or a maximum of ``args``."""
+    if len(args) == 2 and name == "max" and args[0] == scaled(args[1], -1):
+        return ("abs", spelled(min(args, key=lambda arg: dear(spelled(arg)))))
     whole = nary(name, [spelled(arg) for arg in args])
     paired = _paired(name, args) if len(args) > 2 else ()
     return min([whole, *_common_quotient(name, args), *paired], key=dear)
@@ -275,6 +291,17 @@ def _remainder_is(name: str, form: Form) -> Iterator[Tree]:
             yield (name, ("mod", spelled(plain), divisor), -inner[1] % divisor)
 
 
+def _across(name: str, terms: list[Term]) -> Iterator[Tree]:
+    """``x < y * -2`` for two terms of one sign: a literal factor takes the other."""
+    if len(terms) != 2 or terms[0][0] != terms[1][0]:
+        return
+    for (sign, tree), (_, other) in permutations(terms):
+        match other:
+            case ("*", inner, int(factor)):
+                moved = ("*", inner, -factor)
+                yield (name, moved, tree) if sign > 0 else (name, tree, moved)
+
+
 def _compared(name: str, form: Form) -> Iterator[Tree]:
     """The terms of ``form`` on the side where they are positive: ``right name left``."""
     for variant in variants(form):
@@ -282,6 +309,7 @@ def _compared(name: str, form: Form) -> Iterator[Tree]:
         left = added([(1, tree) for sign, tree in terms if sign > 0])
         right = added([(1, tree) for sign, tree in terms if sign < 0])
         yield (name, right, left)
+        yield from _across(name, terms)
         if any(isinstance(tree, int) for _, tree in terms) and len(terms) > 1:
             # The constant on the other side, negated: it may stand alone there.
             const = next(sign * tree for sign, tree in terms if isinstance(tree, int))
@@ -292,5 +320,3 @@ def _compared(name: str, form: Form) -> Iterator[Tree]:
                 yield (name, ("+", right, -const) if right != 0 else -const, left)
             else:
                 yield (name, right, ("+", left, const) if left != 0 else const)
-    common = math.gcd(*(coef for _, coef in form[2])) if form[2] else 1
-    assert common == 1 or name == "<" or form[2], "conditions are divided through"

@@ -82,7 +82,7 @@ def by_negatives(tree: Tree) -> int:
     """How many quotients in ``tree`` are by a negative number."""
     if not isinstance(tree, tuple):
         return 0
-    own = tree[0] in ("div", "mod", "ediv") and isinstance(tree[2], int) and tree[2] < 0
+    own = tree[0] in ("div", "mod", "ediv", "tdiv") and isinstance(tree[2], int) and tree[2] < 0
     return own + sum(map(by_negatives, tree[1:]))
 
 

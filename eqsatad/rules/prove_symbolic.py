@@ -1,9 +1,11 @@
 """Claims proved by Z3: for all integers, with as many literals symbolic as it takes.
 
-First every literal is symbolic. Where that leaves Z3 without an answer, one or two literals take
-every small value of either sign that their conditions allow, divisors first, since division by a
-number is what Z3 decides. Questions are limited in steps of Z3, which are the same on every
-machine, and a claim as a whole in seconds.
+First every literal is symbolic. Where that leaves Z3 without an answer, each quotient becomes an
+unknown between the bounds that define it, its *witness*, and quotients of one dividend are
+related. Where that is not enough either, one or two literals take every small value of either sign
+that their conditions allow, divisors first, since division by a number is what Z3 decides.
+Questions are limited in steps of Z3, which are the same on every machine, and a claim as a whole
+in seconds.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from dataclasses import dataclass
 from itertools import combinations, product
 from typing import Any
 
-from eqsatad.errors import RuleError
+from eqsatad.errors import RefutedRuleError
 from eqsatad.rules.literals import ARITHMETIC, evaluate_literal
 from eqsatad.rules.prove_claims import Claim, Conclusion, divisors
 from eqsatad.rules.prove_trials import counterexample
@@ -31,32 +33,36 @@ PROBES = (3, 8)
 
 @dataclass(frozen=True)
 class Found:
-    """``method`` is ``symbolic``, names the literals that were run through, or is empty."""
+    """``method`` is one of ``symbolic`` and ``quotient witness``, names the literals that were run
+    through, or is empty.
+    """
 
     method: str
     cases: int
 
 
 def prove(claim: Claim, z3: Any, seconds: float, largest: int) -> Found:
-    """How ``claim`` was proved; `RuleError` with a counterexample if Z3 finds one.
+    """How ``claim`` was proved; `RefutedRuleError` with a counterexample if Z3 finds one.
 
     Literals that are run through are at most ``largest``, of either sign.
     """
     prover = _Prover(claim, z3, time.perf_counter() + seconds)
+    for method, witnesses in (("symbolic", False), ("quotient witness", True)):
+        if prover.run_through((), largest, witnesses=witnesses):
+            return Found(method, 1)
     for chosen in _choices(claim):
-        cases = prover.run_through(chosen, largest)
-        if cases:
+        if cases := prover.run_through(chosen, largest):
             names = ", ".join(letter.name for letter in chosen)
-            return Found(f"literals {names} to {largest}" if chosen else "symbolic", cases)
+            return Found(f"literals {names} to {largest}", cases)
     return Found("", 0)
 
 
 def _choices(claim: Claim) -> Iterator[tuple[Letter, ...]]:
-    """The literals to run through: none, then one, then two, divisors before others."""
+    """The literals to run through: one, then two, divisors before others."""
     literals = [letter for letter in claim.letters if letter.kind == LITERAL]
     under = {node for divisor in divisors(*claim.exprs) for node in postorder(divisor)}
     literals.sort(key=lambda letter: letter not in under)
-    for size in range(min(MOST_LITERALS, len(literals)) + 1):
+    for size in range(1, min(MOST_LITERALS, len(literals)) + 1):
         yield from combinations(literals, size)
 
 
@@ -72,14 +78,16 @@ class _Prover:
         self._z3 = z3
         self._deadline = deadline
 
-    def run_through(self, letters: tuple[Letter, ...], largest: int) -> int:
+    def run_through(
+        self, letters: tuple[Letter, ...], largest: int, *, witnesses: bool = False
+    ) -> int:
         """The number of cases proved, one for each value of ``letters``; 0 where one was not."""
         probes = [dict.fromkeys(letters, value) for value in PROBES] if letters else []
         try:
-            if not all(self._case(probe) for probe in probes):
+            if not all(self._case(probe, witnesses) for probe in probes):
                 return 0
             cases = [case for case in _values(letters, largest) if self._allowed(case)]
-            return len(cases) if all(map(self._case, cases)) else 0
+            return len(cases) if all(self._case(case, witnesses) for case in cases) else 0
         except _OutOfTimeError:
             return 0
 
@@ -95,11 +103,11 @@ class _Prover:
                 return False
         return True
 
-    def _case(self, case: Mapping[Letter, int]) -> bool:
+    def _case(self, case: Mapping[Letter, int], witnesses: bool) -> bool:
         """Whether the claim is proved where the literals have the values of ``case``."""
         if time.perf_counter() > self._deadline:
             raise _OutOfTimeError
-        translation = _Translation(self._z3, case)
+        translation = _Translation(self._z3, case, witnesses)
         try:
             given = [fact for c in self._claim.conditions for fact in translation.assumed(c)]
             return all(
@@ -118,7 +126,7 @@ class _Prover:
         answer = solver.check()
         if answer == self._z3.sat:
             values, known = translation.read(solver.model(), self._claim)
-            raise RuleError(counterexample(self._claim, conclusion.otherwise, values, known))
+            raise RefutedRuleError(counterexample(self._claim, conclusion.otherwise, values, known))
         return bool(answer == self._z3.unsat)
 
 
@@ -141,10 +149,12 @@ class _NotLiteralError(Exception):
 
 
 class _Translation:
-    """Expressions to Z3; ``facts`` collects what is known about intervals."""
+    """Expressions to Z3; ``facts`` collects what is known about intervals and quotients."""
 
-    def __init__(self, z3: Any, chosen: Mapping[Letter, int]) -> None:
+    def __init__(self, z3: Any, chosen: Mapping[Letter, int], witnesses: bool) -> None:
         self._z3 = z3
+        self._witnesses = witnesses
+        self._quotients: list[tuple[Any, Any, Any]] = []
         self._made: dict[Expr, Any] = {letter: z3.IntVal(value) for letter, value in chosen.items()}
         self._assuming = False
         self.facts: list[Any] = []
@@ -215,7 +225,45 @@ class _Translation:
             return dividend / divisor
         if self._assuming:
             self.facts.append(divisor != 0)
+        if self._witnesses:
+            return self._witness(dividend, divisor)
         return self._z3.If(divisor > 0, dividend / divisor, -dividend / -divisor)
+
+    def _witness(self, dividend: Any, divisor: Any) -> Any:
+        """A quotient as an unknown that is what it should be."""
+        for above, below, known in self._quotients:
+            if above.eq(dividend) and below.eq(divisor):
+                return known
+        z3, quotient = self._z3, self._z3.FreshInt("quotient")
+        below_zero = z3.And(divisor * quotient >= dividend, dividend > divisor * (quotient + 1))
+        self.facts.append(z3.Implies(divisor < 0, below_zero))
+        self.facts.append(self._rounds_down(quotient, dividend, divisor))
+        for above, below, known in self._quotients:
+            if above.eq(dividend):
+                self._nests(known, below, quotient, divisor)
+                self._nests(quotient, divisor, known, below)
+        self._quotients.append((dividend, divisor, quotient))
+        return quotient
+
+    def _rounds_down(self, quotient: Any, dividend: Any, divisor: Any) -> Any:
+        """That ``quotient`` is the floor of a division by a positive divisor."""
+        whole = divisor * quotient
+        inside = self._z3.And(whole <= dividend, dividend < whole + divisor)
+        return self._z3.Implies(divisor > 0, inside)
+
+    def _nests(self, inner: Any, divisor: Any, outer: Any, product: Any) -> None:
+        """Notes that ``x // (m * n)`` is ``(x // m) // n`` for positive m and n."""
+        if (factor := self._other_factor(product, divisor)) is not None:
+            nested = self._rounds_down(outer, inner, factor)
+            self.facts.append(self._z3.Implies(divisor > 0, nested))
+
+    def _other_factor(self, product: Any, factor: Any) -> Any:
+        """What ``product`` multiplies ``factor`` by, if it is a product of the two."""
+        parts = product.children() if self._z3.is_mul(product) else []
+        for place, part in enumerate(parts):
+            if part.eq(factor) and len(parts) == 2:
+                return parts[1 - place]
+        return None
 
     def _known(self, function: str, node: Expr, value: Any) -> Any:
         number = self._z3.Int(f"{function}:{node.key}")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eqsatad.errors import RuleError
+from eqsatad.errors import RefutedRuleError, RuleError
 from eqsatad.rules.describe import spelled
 from eqsatad.rules.literals import ARITHMETIC, evaluate_literal
 from eqsatad.rules.prove_claims import Claim
@@ -55,10 +55,10 @@ class Slack:
 SLACKS = (Slack(0, 0), Slack(1, 1), Slack(0, 3), Slack(3, 0))
 
 
-def trial(claim: Claim) -> int:
+def trial(claim: Claim, steps: int = STEPS) -> int:
     """How many small fillings meet the conditions; `RuleError` where a conclusion fails."""
     tried = 0
-    for filling, slack in _fillings(claim):
+    for filling, slack in _fillings(claim, steps):
         values = settled(claim, filling, slack.answer)
         if values is None:
             continue
@@ -100,7 +100,7 @@ def refuse_if_wrong(claim: Claim, values: Filling, known: Answer) -> None:
     """Raises the counterexample if ``values``, which meet the conditions, are one."""
     for conclusion in claim.conclusions:
         if evaluate_literal(conclusion.holds, known, values) is False:
-            raise RuleError(counterexample(claim, conclusion.otherwise, values, known))
+            raise RefutedRuleError(counterexample(claim, conclusion.otherwise, values, known))
 
 
 def counterexample(claim: Claim, why: str, values: Filling, known: Answer) -> str:
@@ -148,7 +148,7 @@ class _Search:
                     stack.append((depth + 1, left - place, tried))
 
 
-def _fillings(claim: Claim) -> Iterator[tuple[dict[Letter, int], Slack]]:
+def _fillings(claim: Claim, most: int) -> Iterator[tuple[dict[Letter, int], Slack]]:
     letters = claim.letters
     pools = [pool(claim, letter) for letter in letters]
     checks = _checks(claim.conditions, letters)
@@ -161,7 +161,7 @@ def _fillings(claim: Claim) -> Iterator[tuple[dict[Letter, int], Slack]]:
                 steps += 1
                 if filling is not None:
                     yield filling, search.slack
-                if steps > STEPS:
+                if steps > most:
                     return
 
 

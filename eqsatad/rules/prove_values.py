@@ -1,234 +1,239 @@
 """The machine check of value rows: both sides evaluated over small fillings.
 
-A filling gives every letter a meaning over a box of two or three axes: a value letter an array
-over one of the subsets of the axes, a condition a mask, a set letter a set of axes, a constant
-one of a few numbers. All fillings over two axes that meet the conditions are tried, and a sample
-over three.
-
-Letters that are not `total` also take values that are no numbers, as a read out of range or a
-division by 0 would. Wherever ``before`` is a finite number, ``after`` must be the same number;
-the same bits if the row says `exact`.
+All fillings over one and two axes that meet the conditions are tried, a sample over three, and
+where Hypothesis is installed what it draws. Wherever ``before`` is a finite number, ``after`` must
+be the same number up to rounding. A row that says `exact` is tried in float32 as well, where the
+sides must be the same bits. A counterexample is made as simple as it gets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain, combinations, product
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.random import Generator, default_rng
-from numpy.typing import NDArray
+from numpy.random import default_rng
 
-from eqsatad.errors import RuleError
-from eqsatad.rules.value_rule import (
-    AXES,
-    CONDITION,
-    CONSTANT,
-    VALUE,
-    Condition,
-    Pattern,
-    ValueRule,
-    directions,
+from eqsatad.errors import RefutedRuleError, RuleError
+from eqsatad.rules.describe import spelled
+from eqsatad.rules.prove_fillings import (
+    FLOAT32,
+    Array,
+    Filling,
+    admitted,
+    constants_fit,
+    fillings,
+    letters,
+    meaning,
+    shape,
+    totals,
 )
-from eqsatad.terms.meaning import MEANING
-from eqsatad.terms.ops import OPS
+from eqsatad.rules.value_rule import CONDITION, CONSTANT, VALUE, Pattern, ValueRule, directions
 
-Array = NDArray[Any]
-AxisSet = frozenset[int]
-
-BOXES = ((2, 3), (1, 2), (3, 1))
-SAMPLED_BOX = (2, 3, 2)
-SAMPLES = 60
-NUMBERS = (-2.0, -1.0, 0.0, 0.5, 3.0)
 TOLERANCE = 1e-9
 """Relative to the magnitude of the sides: a few roundings of double precision."""
 
+EXAMPLES = 50
+"""What Hypothesis draws for each direction of a row."""
+
+SIMPLE = (0.0, 1.0, -1.0, 2.0, 0.5, 3.0)
+"""The values of a counterexample, the preferred ones first."""
+
+INTEGERS = {"float64": np.uint64, "float32": np.uint32}
+
 
 @dataclass(frozen=True)
-class Filling:
-    """What each letter stands for, over a box with ``extents``."""
+class Tried:
+    """How many ``fillings`` a row was evaluated on, and how many ``drawn`` by Hypothesis."""
 
-    extents: tuple[int, ...]
-    axes: Mapping[str, AxisSet]
-    arrays: Mapping[str, Array]
-    constants: Mapping[str, float]
-
-    def __str__(self) -> str:
-        def spelled(axes: AxisSet) -> str:
-            return "{" + ", ".join(f"i{axis}" for axis in sorted(axes)) + "}"
-
-        sets = [f"{name} over {spelled(axes)}" for name, axes in self.axes.items()]
-        numbers = [f"{name} = {value:g}" for name, value in self.constants.items()]
-        return f"extents {self.extents}; " + ", ".join((*sets, *numbers))
+    fillings: int
+    drawn: int
 
 
-def check_value_rule(row: ValueRule, seed: int = 0) -> None:
-    """Nothing if both sides of ``row`` agree; else a RuleError with the counterexample."""
-    rng = default_rng(seed)
+def check_value_rule(row: ValueRule, seed: int = 0, examples: int = EXAMPLES) -> Tried:
+    """On what both sides of ``row`` agree; a RuleError with the counterexample if they do not."""
+    tried = drawn = 0
     for name, before, after in directions(row):
-        compared = 0
-        for filling in fillings(row, before, rng):
-            compared += _compare(row, before, after, filling)
-        if not compared:
+        sides = _Sides(row, name, before, after)
+        tried += sides.enumerated(seed)
+        drawn += sides.drawn(examples)
+    return Tried(tried, drawn)
+
+
+@dataclass(frozen=True)
+class _Sides:
+    """One direction of a row."""
+
+    row: ValueRule
+    name: str
+    before: Pattern
+    after: Pattern
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        return ("float64", "float32") if self.row.exact else ("float64",)
+
+    def enumerated(self, seed: int) -> int:
+        """The number of small fillings on which the sides agree where there is a number."""
+        rng = default_rng(seed)
+        tried = 0
+        for dtype in self.dtypes:
+            for filling in fillings(self.row, self.before, rng, dtype):
+                tried += self.compared(filling)
+        if not tried:
             raise RuleError(
-                f"{row}\nrow {name}: no small filling meets its conditions with a finite value, "
-                "so it was never tested. Weaken the conditions or split the row."
+                f"rule {self.name}: no small filling meets its conditions with a finite value, so "
+                "it was never tested. Weaken the conditions or split the row."
             )
+        return tried
+
+    def drawn(self, examples: int) -> int:
+        """The number of fillings that Hypothesis drew; 0 where it is not installed."""
+        if not examples:
+            return 0
+        try:
+            from hypothesis import HealthCheck, given, settings
+            from hypothesis import strategies as st
+        except ImportError:
+            return 0
+        drawn = 0
+
+        @settings(
+            max_examples=examples,
+            derandomize=True,
+            database=None,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(st.data())
+        def agree(data: Any) -> None:
+            nonlocal drawn
+            filling = _draw(self, data.draw, st)
+            if filling is not None:
+                drawn += 1
+                self.compared(filling)
+
+        agree()
+        return drawn
+
+    def compared(self, filling: Filling) -> bool:
+        """Whether there is a number to compare; the counterexample if the sides differ."""
+        left, _, wrong = self.difference(filling)
+        if wrong.any():
+            raise RefutedRuleError(self.counterexample(self.simplest(filling)))
+        return bool(np.isfinite(left).any())
+
+    def difference(self, filling: Filling) -> tuple[Array, Array, Array]:
+        """Both sides over the box, and where ``after`` is not what ``before`` is."""
+        with np.errstate(all="ignore"):
+            left, right = np.broadcast_arrays(
+                meaning(self.before, filling), meaning(self.after, filling)
+            )
+            if self.row.exact:
+                agree = _bits(left) == _bits(right)
+            else:
+                agree = np.abs(left - right) <= TOLERANCE * np.maximum(1.0, np.abs(left))
+            return left, right, np.isfinite(left) & ~agree
+
+    def simplest(self, filling: Filling) -> Filling:
+        """``filling`` with values as simple as they can be while the sides differ."""
+        for ways in (_smaller, _simpler, _simpler):
+            for simpler in ways(self.row, filling):
+                trial = simpler(filling)
+                if self.difference(trial)[2].any():
+                    filling = trial
+        return filling
+
+    def counterexample(self, filling: Filling) -> str:
+        """The message that the sides differ on ``filling``."""
+        left, right, wrong = self.difference(filling)
+        at = tuple(int(n) for n in np.argwhere(wrong)[0])
+        how = f" in {filling.dtype}" if self.row.exact else ""
+        shown = str if self.row.exact else "{:g}".format
+        point = ", ".join(f"i{axis} = {n}" for axis, n in enumerate(at))
+        return (
+            f"rule {self.name} is wrong: before is not after{how}, with {filling}\n"
+            f"  before: {spelled(self.before)}, which is {shown(left[at])} at {point}\n"
+            f"  after: {spelled(self.after)}, which is {shown(right[at])}\n"
+            "State the condition that excludes this, or take the row out."
+        )
 
 
-def fillings(row: ValueRule, before: Pattern, rng: Generator) -> Iterator[Filling]:
-    """The fillings of the letters of ``before`` that meet the conditions of ``row``."""
-    letters = {part.name: part for part in before.walk() if part.op in KINDS}
-    for extents in BOXES:
-        for axes in product(_subsets(len(extents)), repeat=_sets(letters)):
-            yield from _filled(row, before, letters, extents, axes, rng)
-    many = list(_subsets(len(SAMPLED_BOX)))
-    for _ in range(SAMPLES):
-        axes = tuple(many[n] for n in rng.integers(len(many), size=_sets(letters)))
-        yield from _filled(row, before, letters, SAMPLED_BOX, axes, rng)
+def _bits(array: Array) -> Array:
+    return np.ascontiguousarray(array).view(INTEGERS[str(array.dtype)])
 
 
-KINDS = (VALUE, CONDITION, AXES, CONSTANT)
+def _smaller(_: ValueRule, filling: Filling) -> Iterator[Callable[[Filling], Filling]]:
+    """Ways to leave one point of an axis."""
+    for axis, size in enumerate(filling.extents):
+        yield from (partial(_sliced, axis, place) for place in range(size))
 
 
-def _subsets(count: int) -> Iterator[AxisSet]:
-    sizes = range(count + 1)
-    chosen = chain.from_iterable(combinations(range(count), size) for size in sizes)
-    return map(frozenset, chosen)
+def _sliced(axis: int, place: int, filling: Filling) -> Filling:
+    extents = tuple(1 if n == axis else size for n, size in enumerate(filling.extents))
+    arrays = {
+        name: array.take([min(place, array.shape[axis] - 1)], axis)
+        for name, array in filling.arrays.items()
+    }
+    return replace(filling, extents=extents, arrays=arrays)
 
 
-def _sets(letters: Mapping[str, Pattern]) -> int:
-    """How many letters have an axis set: all but constants."""
-    return sum(letter.op != CONSTANT for letter in letters.values())
+def _simpler(row: ValueRule, filling: Filling) -> Iterator[Callable[[Filling], Filling]]:
+    """Ways to make one value of ``filling`` simpler, each tried on what the others left."""
+    for name, number in filling.constants.items():
+        for value in _before(number):
+            if constants_fit(row, {**filling.constants, name: value}):
+                yield partial(_with_constant, name, value)
+    for name, array in filling.arrays.items():
+        choices = (True, False) if array.dtype == bool else SIMPLE
+        yield from (partial(_with_value, name, ..., value) for value in reversed(choices))
+        for place in np.ndindex(array.shape):
+            simple = choices if array.dtype == bool else _before(float(array[place]))
+            yield from (partial(_with_value, name, place, value) for value in reversed(simple))
 
 
-def _filled(
-    row: ValueRule,
-    before: Pattern,
-    letters: Mapping[str, Pattern],
-    extents: tuple[int, ...],
-    chosen: Sequence[AxisSet],
-    rng: Generator,
-) -> Iterator[Filling]:
-    named = [name for name, letter in letters.items() if letter.op != CONSTANT]
-    axes = dict(zip(named, chosen, strict=True))
-    if not _splits_well(before, axes):
-        return
-    if not all(
-        HOLDS[condition.kind](condition, axes) for condition in row.when if condition.kind in HOLDS
-    ):
-        return
-    constants = [name for name, letter in letters.items() if letter.op == CONSTANT]
-    for numbers in product(NUMBERS, repeat=len(constants)):
-        values = dict(zip(constants, numbers, strict=True))
-        if all(values[c.letters[0].name] for c in row.when if c.kind == "nonzero"):
-            yield Filling(extents, axes, _arrays(row, letters, extents, axes, rng), values)
+def _before(value: float) -> tuple[float, ...]:
+    """The values that are simpler than ``value``."""
+    return SIMPLE[: SIMPLE.index(value)] if value in SIMPLE else SIMPLE
 
 
-def _splits_well(before: Pattern, axes: Mapping[str, AxisSet]) -> bool:
-    """Whether every ``S | T`` is a split: disjoint, and T not empty."""
-    for part in before.walk():
-        if part.op == "union":
-            left, right = (axes[letter.name] for letter in part.parts)
-            if left & right or not right:
-                return False
-    return True
+def _with_constant(name: str, value: float, filling: Filling) -> Filling:
+    return replace(filling, constants={**filling.constants, name: value})
 
 
-def _pair(condition: Condition, axes: Mapping[str, AxisSet]) -> tuple[AxisSet, AxisSet]:
-    first, second = (axes[letter.name] for letter in condition.letters)
-    return first, second
+def _with_value(name: str, place: Any, value: float, filling: Filling) -> Filling:
+    array = filling.arrays[name].copy()
+    array[place] = value
+    return replace(filling, arrays={**filling.arrays, name: array})
 
 
-def _apart(condition: Condition, axes: Mapping[str, AxisSet]) -> bool:
-    first, second = _pair(condition, axes)
-    return not first & second
-
-
-def _lacks(condition: Condition, axes: Mapping[str, AxisSet]) -> bool:
-    term, guard = _pair(condition, axes)
-    return bool(guard - term)
-
-
-def _single(condition: Condition, axes: Mapping[str, AxisSet]) -> bool:
-    return len(axes[condition.letters[0].name]) == 1
-
-
-HOLDS = {"absent": _apart, "disjoint": _apart, "lacks": _lacks, "single": _single}
-
-
-def _arrays(
-    row: ValueRule,
-    letters: Mapping[str, Pattern],
-    extents: tuple[int, ...],
-    axes: Mapping[str, AxisSet],
-    rng: Generator,
-) -> dict[str, Array]:
-    """Random meanings of the value and condition letters."""
-    total = {condition.letters[0].name for condition in row.when if condition.kind == "total"}
-    result: dict[str, Array] = {}
-    for name, letter in letters.items():
+def _draw(sides: _Sides, draw: Callable[[Any], Any], st: Any) -> Filling | None:
+    """A filling that Hypothesis draws; None where the conditions are not met."""
+    extents = tuple(draw(st.lists(st.integers(1, 4), min_size=1, max_size=2)))
+    if not (choices := admitted(sides.row, sides.before, len(extents))):
+        return None
+    axes, dtype = draw(st.sampled_from(choices)), draw(st.sampled_from(sides.dtypes))
+    eighths = st.integers(-256, 256).map(lambda n: n / 8)
+    numbers = eighths
+    if sides.row.exact:
+        single = st.floats(width=32, allow_nan=False, allow_infinity=False)
+        numbers = st.one_of(eighths, single, st.sampled_from(FLOAT32))
+    total = totals(sides.row)
+    found = letters(sides.before)
+    constants = {name: draw(eighths) for name, letter in found.items() if letter.op == CONSTANT}
+    arrays = {}
+    for name, letter in found.items():
         if letter.op not in (VALUE, CONDITION):
             continue
-        shape = tuple(size if n in axes[name] else 1 for n, size in enumerate(extents))
+        values = numbers if name in total else st.one_of(numbers, st.just(float("nan")))
         if letter.op == CONDITION:
-            result[name] = rng.random(shape) < 0.5
-            continue
-        values = np.round(rng.normal(size=shape) * 2, 2)
-        if name not in total:
-            values = np.where(rng.random(shape) < 0.1, np.nan, values)
-        result[name] = values
-    return result
-
-
-def meaning(part: Pattern, filling: Filling) -> Array:
-    """The value of ``part``, an array over the box with size 1 where an axis is absent."""
-    if part.op in (VALUE, CONDITION):
-        return filling.arrays[part.name]
-    if part.op in (CONSTANT, "number"):
-        value = filling.constants[part.name] if part.op == CONSTANT else part.number
-        return np.full((1,) * len(filling.extents), value)
-    if part.op == "sum":
-        return _summed(_axes(part.parts[0], filling), meaning(part.parts[1], filling), filling)
-    if part.op == "extent":
-        sizes = (filling.extents[axis] for axis in _axes(part.parts[0], filling))
-        return np.full((1,) * len(filling.extents), float(np.prod(list(sizes))))
-    values = [meaning(inner, filling) for inner in part.parts]
-    match part.op:
-        case "guard":
-            return np.where(values[0], values[1], 0.0)
-        case "pick":
-            return np.where(values[0], values[1], values[2])
-    op = OPS[part.name] if part.op == "call" else OPS[part.op]
-    return np.asarray(MEANING[op](*values))
-
-
-def _axes(part: Pattern, filling: Filling) -> AxisSet:
-    if part.op == "union":
-        return _axes(part.parts[0], filling) | _axes(part.parts[1], filling)
-    return filling.axes[part.name]
-
-
-def _summed(axes: AxisSet, body: Array, filling: Filling) -> Array:
-    shape = tuple(size if n in axes else body.shape[n] for n, size in enumerate(filling.extents))
-    return np.asarray(np.broadcast_to(body, shape).sum(axis=tuple(sorted(axes)), keepdims=True))
-
-
-def _compare(row: ValueRule, before: Pattern, after: Pattern, filling: Filling) -> int:
-    """The number of points compared; a RuleError where the sides differ."""
-    with np.errstate(all="ignore"):
-        left, right = np.broadcast_arrays(meaning(before, filling), meaning(after, filling))
-        finite = np.isfinite(left)
-        scale = np.maximum(1.0, np.abs(left))
-        tolerance = 0.0 if row.exact else TOLERANCE
-        agree = np.abs(left - right) <= tolerance * scale
-    wrong = finite & ~agree
-    if wrong.any():
-        at = tuple(int(n) for n in np.argwhere(wrong)[0])
-        raise RuleError(
-            f"{row}\nis wrong: {before} is {left[at]:g} and {after} is {right[at]:g} at {at}\n"
-            f"with {filling}.\nState the condition that excludes this, or drop the row."
-        )
-    return int(finite.sum())
+            values = st.booleans()
+        size = shape(extents, axes[name])
+        count = int(np.prod(size))
+        listed = draw(st.lists(values, min_size=count, max_size=count))
+        arrays[name] = np.array(listed, bool if letter.op == CONDITION else dtype).reshape(size)
+    if not constants_fit(sides.row, constants):
+        return None
+    return Filling(extents, axes, arrays, constants, dtype)

@@ -12,7 +12,9 @@ runs the interval rows, `rules.prove` checks every row by machine.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from eqsatad.terms.nodes import Const, Expr, digest
 
@@ -99,15 +101,36 @@ def divides(divisor: Expr, number: Expr) -> Expr:
     return (number % divisor).equal(0)
 
 
-@dataclass(frozen=True)
+def written_at() -> str:
+    """The file and line from which the function that asks was called."""
+    frame = sys._getframe(2)
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def place(origin: str) -> str:
+    """``origin`` for messages: below the working directory, as seen from there."""
+    path = Path(origin)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else origin
+
+
+@dataclass(frozen=True, repr=False)
 class Row:
-    """What all rows have: a name (theme first), conditions, and where it was written."""
+    """What all rows have: a name (theme first), conditions, and where it was written.
+
+    The ``origin``, ``file:line``, is no part of what the row says.
+    """
 
     name: str
     when: tuple[Condition, ...]
+    origin: str = field(default="", compare=False, kw_only=True)
+
+    def __repr__(self) -> str:
+        from eqsatad.rules.describe import in_a_line
+
+        return in_a_line(self)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class IndexRow(Row):
     """``before`` may be replaced by ``after``: two index expressions, or two conditions."""
 
@@ -115,7 +138,7 @@ class IndexRow(Row):
     after: Expr
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TermRow(Row):
     """``before`` may be replaced by ``after`` in the simplifier, which proves ``when``."""
 
@@ -123,7 +146,7 @@ class TermRow(Row):
     after: Expr
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class IntervalRow(Row):
     """Every value of ``pattern`` lies in ``[low, high]``."""
 
@@ -132,7 +155,7 @@ class IntervalRow(Row):
     high: Expr
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class DomainRow(Row):
     """A summed axis re-parametrised: the points that satisfy ``guards`` are met exactly once.
 
@@ -162,19 +185,19 @@ def _expr(value: Expr | int | bool) -> Expr:
 
 def rewrite(name: str, before: Expr, after: Expr | int | bool, *when: Condition) -> IndexRow:
     """The row that ``before`` is ``after`` where all of ``when`` holds."""
-    return IndexRow(name, when, before, _expr(after))
+    return IndexRow(name, when, before, _expr(after), origin=written_at())
 
 
 def turn(name: str, before: Expr, after: Expr | int | bool, *when: Condition) -> TermRow:
     """The row of the simplifier that ``before`` is ``after`` where all of ``when`` is proved."""
-    return TermRow(name, when, before, _expr(after))
+    return TermRow(name, when, before, _expr(after), origin=written_at())
 
 
 def interval(
     name: str, pattern: Expr, lowest: Expr | int, highest: Expr | int, *when: Condition
 ) -> IntervalRow:
     """The row that ``pattern`` lies between ``lowest`` and ``highest``, both included."""
-    return IntervalRow(name, when, pattern, _expr(lowest), _expr(highest))
+    return IntervalRow(name, when, pattern, _expr(lowest), _expr(highest), origin=written_at())
 
 
 def restrict(
@@ -189,4 +212,6 @@ def restrict(
     shorter: bool = False,
 ) -> DomainRow:
     """The row that a summed ``axis`` under ``guards`` is ``value``: see `DomainRow`."""
-    return DomainRow(name, when, guards, axis, value, fresh, leaves, rank, shorter)
+    return DomainRow(
+        name, when, guards, axis, value, fresh, leaves, rank, shorter, origin=written_at()
+    )

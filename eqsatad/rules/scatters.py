@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from eqsatad.rules.domain import EXAMPLE_SIZE, Domain
+from eqsatad.rules.conditions import Conditions, as_guard
+from eqsatad.rules.domain import EXAMPLE_SIZE, Domain, put
 from eqsatad.rules.domains import Domains
 from eqsatad.rules.indices import ATLEAST, ZERO, Guard
-from eqsatad.rules.summands import Conditions, as_guard, guarded, onto, summands
-from eqsatad.terms.linear import Linear, expression, linear
+from eqsatad.rules.summands import guarded, onto, summands
+from eqsatad.terms.linear import Linear, atom, expression, linear
 from eqsatad.terms.nodes import SUM, Axis, Expr, Reduce, Scatter
 from eqsatad.terms.walk import conjuncts, constant, fresh, substitute
 
@@ -43,7 +44,8 @@ def as_scatter(
     parts = list(summands(term.body))
     if len(parts) > 1 and any(guarded(part)[0] for part in parts):
         return None
-    if not compares_data(restricted, axes):
+    gathers = list(summands(restricted))
+    if not any(compares_data(gather, axes) for gather in gathers):
         return None
     conds, value = guarded(term.body)
     found = Conditions.of([*conjuncts(term.cond), *conds])
@@ -51,19 +53,23 @@ def as_scatter(
     if position is None:
         return None
     copies = {axis: fresh(axis, taken) for axis in axes if axis not in position.targets}
-    domain = domains.solve(Domain((*term.axes, *copies.values()), position.guards), taken)
-    if domain is None or _volume(axes) + ADD_PRICE * domain.volume >= _gathered(restricted, axes):
+    over = {axis: atom(copy) for axis, copy in copies.items()}
+    guards = tuple((kind, put(form, over)) for kind, form in position.guards)
+    domain = domains.solve(Domain((*term.axes, *copies.values()), guards), taken)
+    if domain is None:
         return None
-    put: dict[Expr, Expr] = {axis: expression(form) for axis, form in position.targets.items()}
-    put.update((axis, copy) for axis, copy in copies.items())
+    spread_price = _volume(axes) + ADD_PRICE * domain.volume
+    if spread_price >= sum(_gathered(gather, axes) for gather in gathers):
+        return None
+    landing = {axis: expression(form) for axis, form in (position.targets | over).items()}
     moved = domain.substitution
-    put = {axis: substitute(target, moved) for axis, target in put.items()}
+    landing = {axis: substitute(target, moved) for axis, target in landing.items()}
     cond, spread = onto(domain, found.opaque, value)
     return Scatter(
         domain.axes,
-        substitute(cond, put),
-        tuple(put[axis] for axis in axes),
-        substitute(spread, put),
+        substitute(cond, landing),
+        tuple(landing[axis] for axis in axes),
+        substitute(spread, landing),
     )
 
 
@@ -94,8 +100,7 @@ def solved_for(guards: Sequence[Guard], axes: Sequence[Axis]) -> Position | None
                 targets[axis] = rest.scaled(-coef)
                 left.remove(guard)
                 break
-    put: dict[Expr, Expr] = {axis: expression(form) for axis, form in targets.items()}
-    kept = [(kind, linear(substitute(expression(form), put))) for kind, form in left]
+    kept = [(kind, put(form, targets)) for kind, form in left]
     for axis, target in targets.items():
         last = linear(axis.extent) - Linear(1, ())
         kept += [(ATLEAST, target), (ATLEAST, last - target)]
@@ -107,5 +112,4 @@ def _volume(axes: Sequence[Axis]) -> int:
 
 
 def _gathered(term: Expr, axes: Sequence[Axis]) -> int:
-    assert isinstance(term, Reduce)
-    return _volume((*axes, *term.axes))
+    return _volume((*axes, *(term.axes if isinstance(term, Reduce) else ())))

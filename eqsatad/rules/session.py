@@ -7,13 +7,14 @@ it. A step cannot be interrupted, so callers take small steps and look at `Sessi
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
-
-from egglog import bindings
+from importlib.machinery import PathFinder
+from importlib.util import find_spec, module_from_spec
+from typing import TYPE_CHECKING, Any
 
 from eqsatad.errors import RuleError
 
@@ -21,6 +22,25 @@ SExpr = str | int | float | bool | tuple[Any, ...]
 """A literal, or ``(constructor, *arguments)``."""
 
 EVERY_ROW = 1_000_000_000
+
+
+def _compiled() -> Any:
+    """The compiled part of egglog alone: its Python front end takes longer to import than we do."""
+    name = "egglog.bindings"
+    if name not in sys.modules:
+        package = find_spec("egglog")
+        found = PathFinder.find_spec(name, package.submodule_search_locations if package else None)
+        if found is None or found.loader is None:
+            raise ImportError("egglog is not installed; install it with: pip install egglog")
+        sys.modules[name] = module_from_spec(found)
+        found.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+if TYPE_CHECKING:
+    from egglog import bindings
+else:
+    bindings = _compiled()
 
 
 @dataclass(frozen=True)

@@ -8,20 +8,35 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from eqsatad.errors import ArgumentError
-from eqsatad.rules.catalog import load
+from eqsatad.rules.conditions import Conditions, as_condition
 from eqsatad.rules.domain import Domain
 from eqsatad.rules.engine import Engine
-from eqsatad.rules.index_exchange import accepted
-from eqsatad.rules.simplifier import bounds, prove
-from eqsatad.rules.summands import Conditions, as_condition
+from eqsatad.rules.given import Rules, gathered
+from eqsatad.rules.index_exchange import conditions as accepted_conditions
+from eqsatad.rules.simplifier import Assumed, bounds, prove
+from eqsatad.terms.evaluate import evaluate
 from eqsatad.terms.linear import Linear, atom, expression, linear, normal
-from eqsatad.terms.nodes import Axis, Const, Expr
-from eqsatad.terms.walk import constant, fresh, postorder, substitute
+from eqsatad.terms.nodes import (
+    FALSE,
+    SUM,
+    Axis,
+    Const,
+    Expr,
+    Read,
+    Reduce,
+    Select,
+    Size,
+    Stage,
+)
+from eqsatad.terms.walk import conjunction, constant, fresh, postorder, substitute
 
 CANDIDATES = 8
 """Of how many candidates the first that can be inverted is taken."""
+LARGEST = 1 << 24
+"""Of how many points those that satisfy conditions are counted, at most."""
 
 
 @dataclass(frozen=True)
@@ -49,23 +64,70 @@ class Solution:
             total *= extent
         return total
 
+    @property
+    def points(self) -> int | None:
+        """The points of the new domain, of which there are as many as in the old one.
 
-def solve(conditions: Iterable[Expr], over: Sequence[Axis]) -> Solution:
+        None where that depends on sizes, on axes around or on data, or the box has more than
+        `LARGEST` points.
+        """
+        return 0 if self.empty else counted(self.axes, self.conditions)
+
+
+EMPTY = Solution((), (), {}, {}, empty=True)
+"""The solution of conditions that nothing satisfies."""
+
+
+def _distinct_axes(over: Sequence[Axis]) -> tuple[Axis, ...]:
+    """The axes to solve for, each once."""
+    axes = () if isinstance(over, Expr) else tuple(over)
+    if not axes or not all(isinstance(axis, Axis) for axis in axes) or len(set(axes)) < len(axes):
+        raise ArgumentError(
+            f"solve takes distinct axes, as in over=[i, j]; found {over!r}. An index with a lower "
+            "bound is a sum: solve for the axis in it."
+        )
+    return axes
+
+
+def counted(axes: Sequence[Axis], conditions: Iterable[Expr]) -> int | None:
+    """At how many points of ``axes`` all ``conditions`` hold; None as for `Solution.points`."""
+    held = conjunction(conditions)
+    extents = [constant(axis.extent) for axis in axes]
+    given = any(isinstance(node, Size | Read) for node in postorder(held))
+    if given or None in extents or not held.free <= frozenset(axes):
+        return None
+    if prod(extent or 0 for extent in extents) > LARGEST:
+        return None
+    one = Const(1, "int64")
+    body = Reduce(SUM, tuple(axes), held, one) if axes else Select(held, one, Const(0, "int64"))
+    (total,) = evaluate([Stage("points", (), body)], {})
+    return int(total)
+
+
+def solve(
+    conditions: Assumed,
+    over: Sequence[Axis],
+    *,
+    rules: Rules | None = None,
+    trusted: bool = False,
+) -> Solution:
     """The points of the axes ``over`` that satisfy all of ``conditions``, on fewer axes.
 
-    Other axes and sizes in the conditions are parameters.
+    Other axes and sizes in the conditions are parameters. ``rules`` are rows to solve with, or
+    files of rows, which are added to those of eqsatad; they are checked unless ``trusted``.
     """
-    given = [accepted(cond, "solve") for cond in conditions]
-    if wrong := [cond for cond in given if cond.dtype != "bool"]:
-        raise ArgumentError(f"solve takes conditions; found the index expression {wrong[0]!r}.")
-    asked = tuple(over)
+    catalog = gathered(rules, trusted=trusted)
+    given = accepted_conditions(conditions, "solve")
+    asked = _distinct_axes(over)
+    if FALSE in given:
+        return EMPTY
     found = Conditions.of(given)
     nodes = postorder(*given, *asked)
     taken = {node.name for node in nodes if isinstance(node, Axis)}
     start = Domain(asked, found.guards)
-    candidates = Engine.of(load()).domains.candidates(start, taken, CANDIDATES)
+    candidates = Engine.of(catalog).domains.candidates(start, taken, CANDIDATES)
     if not candidates:
-        return Solution((), (), {}, {}, empty=True)
+        return EMPTY
     for domain in (*candidates, start):
         if (new := _inverse(domain, asked)) is not None:
             break
@@ -85,7 +147,7 @@ def _fitted(solution: Solution, taken: set[str]) -> Solution:
     for axis in solution.axes:
         low, high = bounds(axis, assume=solution.conditions)
         if low is not None and high is not None and low > high:
-            return Solution((), (), {}, {}, empty=True)
+            return EMPTY
         short, value = axis, solution.new[axis]
         size = constant(axis.extent)
         if size is not None and low is not None and high is not None and high - low + 1 < size:

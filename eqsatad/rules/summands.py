@@ -7,12 +7,12 @@ smallest domain; it decides nothing itself, the rows do.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 
+from eqsatad.rules.conditions import Conditions, as_condition, pieces
 from eqsatad.rules.domain import Domain
 from eqsatad.rules.domains import Domains
-from eqsatad.rules.indices import ATLEAST, ZERO, Guard, Indices
+from eqsatad.rules.indices import ZERO, Guard, Indices
 from eqsatad.terms.coerce import const
 from eqsatad.terms.linear import Linear, expression, linear
 from eqsatad.terms.meaning import identity_of
@@ -23,12 +23,14 @@ from eqsatad.terms.nodes import (
     SUM,
     TRUE,
     Apply,
+    Axis,
     Const,
     Expr,
+    Read,
     Reduce,
     Select,
 )
-from eqsatad.terms.ops import ADD, DIV, EQ, GE, GT, LE, LT, MUL, NE, NEG, NOT, OR, SUB
+from eqsatad.terms.ops import ADD, DIV, MUL, NEG, SUB
 from eqsatad.terms.walk import (
     conjunction,
     conjuncts,
@@ -37,69 +39,11 @@ from eqsatad.terms.walk import (
     postorder,
     rename,
     substitute,
+    transform,
     with_children,
 )
 
-OPPOSITE = {LT: GE, GE: LT, LE: GT, GT: LE, EQ: NE, NE: EQ}
-
-
-@dataclass(frozen=True)
-class Conditions:
-    """A conjunction: guards on linear forms, and conditions of any other kind."""
-
-    guards: tuple[Guard, ...]
-    opaque: tuple[Expr, ...]
-
-    @staticmethod
-    def of(conds: Iterable[Expr]) -> Conditions:
-        """The conjunction of ``conds``, with negations moved inwards."""
-        guards: dict[Guard, None] = {}
-        opaque: dict[Expr, None] = {}
-        for cond in conds:
-            for part in conjuncts(positive(cond)):
-                if guard := as_guard(part):
-                    guards[guard] = None
-                else:
-                    opaque[part] = None
-        return Conditions(tuple(guards), tuple(opaque))
-
-
-def positive(cond: Expr) -> Expr:
-    """``cond`` with its negations moved into comparisons."""
-    if not (isinstance(cond, Apply) and cond.op is NOT):
-        return cond
-    (inner,) = cond.args
-    if isinstance(inner, Apply) and inner.op is NOT:
-        return positive(inner.args[0])
-    if isinstance(inner, Apply) and inner.op in OPPOSITE and inner.args[0].dtype == "index":
-        return Apply(OPPOSITE[inner.op], inner.args)
-    if isinstance(inner, Apply) and inner.op is OR:
-        return conjunction(positive(Apply(NOT, (part,))) for part in inner.args)
-    return cond
-
-
-def as_guard(cond: Expr) -> Guard | None:
-    """A comparison of index expressions as a guard; None for any other condition."""
-    if not isinstance(cond, Apply) or cond.args[0].dtype != "index":
-        return None
-    left, right = (linear(arg) for arg in cond.args) if cond.op in OPPOSITE else (None, None)
-    if left is None or right is None:
-        return None
-    one = Linear(1, ())
-    forms: dict[object, Guard] = {
-        EQ: (ZERO, left - right),
-        GE: (ATLEAST, left - right),
-        GT: (ATLEAST, left - right - one),
-        LE: (ATLEAST, right - left),
-        LT: (ATLEAST, right - left - one),
-    }
-    return forms.get(cond.op)
-
-
-def as_condition(guard: Guard) -> Expr:
-    """A guard as a condition of a term."""
-    kind, form = guard
-    return Apply(EQ if kind == ZERO else GE, (expression(form), Const(0, "index")))
+Terms = tuple[tuple[int, Expr], ...]
 
 
 def is_zero(expr: Expr) -> bool:
@@ -210,20 +154,69 @@ class Restriction:
         self._taken.update(axis.name for axis in node.axes)
         return rename(node, renamed)
 
-    def _restricted(self, node: Reduce, conds: list[Expr], body: Expr) -> Expr:
+    def _restricted(self, node: Reduce, conds: Sequence[Expr], body: Expr) -> Expr:
+        """``node`` on its smallest domain, in pieces where ``conds`` are a disjunction."""
+        parts = _parts(node, conds)
+        return added(self._piece(node, part, body) for part in parts) if parts else identity(node)
+
+    def _piece(self, node: Reduce, conds: Sequence[Expr], body: Expr) -> Expr:
         found = Conditions.of(conds)
         if any(cond is FALSE for cond in found.opaque):
             return identity(node)
+        body = at_outer(body, node.axes, found.guards)
         domain = self._domains.solve(Domain(node.axes, found.guards), self._taken)
         if domain is None:
             return identity(node)
-        return rebuilt(node, domain, found.opaque, body)
+        result = rebuilt(node, domain, found.opaque, body)
+        if isinstance(result, Reduce):
+            left = list(conjuncts(result.cond))
+            if len(_parts(result, left)) != 1:
+                # What was put in by an equation is a disjunction on what is left.
+                return self._restricted(result, left, result.body)
+        return result
 
     def _settled(self, conditions: Conditions) -> Conditions | None:
         guards = self._indices.guards(conditions.guards)
         if guards is None or FALSE in conditions.opaque:
             return None
         return Conditions(tuple(guards), conditions.opaque)
+
+
+def _parts(node: Reduce, conds: Sequence[Expr]) -> list[tuple[Expr, ...]]:
+    """``conds`` as conditions of sums that add up to ``node``; other reductions stay whole."""
+    return pieces(conds, frozenset(node.axes)) if node.combiner is SUM else [tuple(conds)]
+
+
+def at_outer(body: Expr, axes: Sequence[Axis], guards: Iterable[Guard]) -> Expr:
+    """``body`` reading at an outer axis where an equation says that an index over ``axes`` is one.
+
+    Where ``2*o + k == j``, ``x[2*o + k]`` is ``x[j]``, which does not depend on what is summed.
+    """
+    summed = frozenset(axes)
+    outer = dict(_outer(summed, guards))
+
+    def named(index: Expr) -> Expr:
+        form = linear(index)
+        known = outer.get(form.terms)
+        return index if known is None else expression(known + Linear(form.const, ()))
+
+    def visit(node: Expr) -> Expr:
+        if not isinstance(node, Read):
+            return node
+        outside = Read(node.tensor, tuple(map(named, node.indices)))
+        return node if outside.free & summed else outside
+
+    return transform(body, visit) if outer else body
+
+
+def _outer(summed: frozenset[Axis], guards: Iterable[Guard]) -> Iterator[tuple[Terms, Linear]]:
+    """Sums over ``summed`` axes without their constants, each with what equals it outside."""
+    for kind, form in guards:
+        for coef, axis in form.terms if kind == ZERO else ():
+            rest = form.without(axis).scaled(-coef)
+            alone = isinstance(axis, Axis) and axis not in summed
+            if alone and abs(coef) == 1 and rest.free and rest.free <= summed:
+                yield rest.terms, linear(axis) - Linear(rest.const, ())
 
 
 def position(node: Reduce) -> Expr:

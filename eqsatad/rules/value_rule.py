@@ -13,9 +13,10 @@ reals and may move a result by rounding.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from eqsatad.errors import RuleError
+from eqsatad.rules.rule import written_at
 
 VALUE, CONSTANT, CONDITION, AXES = "value", "constant", "condition", "axes"
 
@@ -151,11 +152,12 @@ def lacks(term: Pattern, condition: Pattern) -> Condition:
     return Condition("lacks", (term, condition))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ValueRule:
     """``before`` may be replaced by ``after`` (and back if ``both``) where all of ``when`` hold.
 
-    ``exact`` says that not a bit of a result changes.
+    ``exact`` says that not a bit of a finite result changes. The ``origin``, ``file:line``, is no
+    part of what the row says.
     """
 
     name: str
@@ -164,6 +166,7 @@ class ValueRule:
     when: tuple[Condition, ...] = ()
     both: bool = False
     exact: bool = False
+    origin: str = field(default="", compare=False, kw_only=True)
 
     def __str__(self) -> str:
         conditions = ", ".join(map(str, self.when))
@@ -172,19 +175,22 @@ class ValueRule:
             f"  if {conditions}" if conditions else ""
         )
 
+    __repr__ = __str__
+
 
 def rewrite(
     name: str, before: Pattern, after: Pattern | float, *when: Condition, exact: bool = False
 ) -> ValueRule:
     """A row that goes one way."""
-    return ValueRule(name, before, pattern(after), when, exact=exact)
+    return ValueRule(name, before, pattern(after), when, exact=exact, origin=written_at())
 
 
 def equal(
     name: str, before: Pattern, after: Pattern | float, *when: Condition, exact: bool = False
 ) -> ValueRule:
     """A row that goes both ways."""
-    return ValueRule(name, before, pattern(after), when, both=True, exact=exact)
+    origin = written_at()
+    return ValueRule(name, before, pattern(after), when, both=True, exact=exact, origin=origin)
 
 
 def directions(row: ValueRule) -> list[tuple[str, Pattern, Pattern]]:
@@ -193,9 +199,34 @@ def directions(row: ValueRule) -> list[tuple[str, Pattern, Pattern]]:
     return [forward, (f"{row.name}-back", row.after, row.before)] if row.both else [forward]
 
 
+@dataclass(frozen=True)
+class Compiled:
+    """One direction of a row in egglog: ``facts`` match ``root``, which is united with ``after``.
+
+    ``subsumed`` is matched no more afterwards, if there is any.
+    """
+
+    name: str
+    ruleset: str
+    facts: str
+    after: str
+    subsumed: str
+
+    def rule(self, ruleset: str) -> str:
+        """The rule as text, in ``ruleset``."""
+        forgotten = f" (subsume {self.subsumed})" if self.subsumed else ""
+        action = f"(union root {self.after}){forgotten}"
+        return f'(rule ({self.facts}) ({action}) :ruleset {ruleset} :name "{self.name}")'
+
+
+def compiled(row: ValueRule) -> list[Compiled]:
+    """The directions of ``row`` for egglog."""
+    return [_Compiler(row, before, after).compiled(name) for name, before, after in directions(row)]
+
+
 def compile_row(row: ValueRule) -> list[str]:
     """The egglog rules of ``row``."""
-    return [_Compiler(row, before, after).rule(name) for name, before, after in directions(row)]
+    return [direction.rule(direction.ruleset) for direction in compiled(row)]
 
 
 def reorders(row: ValueRule) -> bool:
@@ -230,13 +261,11 @@ class _Compiler:
                 "matched before it. Use only letters of the matched side."
             )
 
-    def rule(self, name: str) -> str:
-        """The rule as egglog text."""
+    def compiled(self, name: str) -> Compiled:
+        """The rule in its parts."""
         facts = [f"(= root {self.match(self.before)})", *self.conditions()]
-        action = f"(union root {self.build(self.after)})"
-        if self.collapses:
-            action += f" (subsume {self.match(self.before)})"
-        return f'(rule ({" ".join(facts)}) ({action}) :ruleset {self.ruleset} :name "{name}")'
+        subsumed = self.match(self.before) if self.collapses else ""
+        return Compiled(name, self.ruleset, " ".join(facts), self.build(self.after), subsumed)
 
     def match(self, part: Pattern) -> str:
         """The text that matches ``part``; notes which axis set is split."""

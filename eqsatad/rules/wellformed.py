@@ -14,6 +14,7 @@ from eqsatad.errors import RuleError
 from eqsatad.rules.bounds import is_literal, shape
 from eqsatad.rules.compile import ENDS, compile_domain, compile_index, guard_parts
 from eqsatad.rules.describe import spelled
+from eqsatad.rules.index_match import head
 from eqsatad.rules.rule import (
     AXIS,
     LITERAL,
@@ -98,6 +99,7 @@ def _term(row: TermRow) -> Parts:
             f"rule {row.name}: {spelled(row.before)} is {KINDS[row.before.dtype]} and "
             f"{spelled(row.after)} is {KINDS[row.after.dtype]}. Both sides are of one kind."
         )
+    head(row)
     return Parts((row.before,), (row.after,))
 
 

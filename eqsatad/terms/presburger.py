@@ -67,11 +67,11 @@ def equivalent(a: Expr, b: Expr, given: Iterable[Expr] = ()) -> bool:
 @lru_cache(maxsize=65536)
 def _refuted(conds: tuple[Expr, ...]) -> bool:
     question = Question()
-    return empty_set(question.asked(conds), WORK_LIMIT)
+    return empty_set(question.asked(conds), WORK_LIMIT) is True
 
 
-def empty_set(text: str, work: int = WORK_LIMIT) -> bool:
-    """Whether the set that ``text`` spells in isl's notation is proved to be empty."""
+def empty_set(text: str, work: int = WORK_LIMIT) -> bool | None:
+    """Whether the set that ``text`` spells in isl's notation is empty; None is too much work."""
     if len(text) > TEXT_LIMIT:
         return False
     with _lock:
@@ -80,9 +80,21 @@ def empty_set(text: str, work: int = WORK_LIMIT) -> bool:
         try:
             return bool(isl.Set.read_from_str(_context, text).is_empty())
         except isl.Error:
-            return False
+            return None
         finally:
             _context.set_max_operations(0)
+
+
+@lru_cache(maxsize=65536)
+def span(expr: Expr, given: tuple[Expr, ...] = ()) -> tuple[int | None, int | None]:
+    """The least and the greatest value of an index where ``given`` holds, as far as proved."""
+    question = Question()
+    conds = [question.write(part) for cond in given for part in conjuncts(cond)]
+    value = question.write(expr)
+    body = " and ".join([*dict.fromkeys(question.facts), *conds, f"value = {value}"])
+    unknowns = f"exists {', '.join(question.names.values())} : " if question.names else ""
+    text = f"{{ [value] : {unknowns}{body} }}"
+    return extremes(text) if len(text) <= TEXT_LIMIT else (None, None)
 
 
 def extremes(text: str, work: int = WORK_LIMIT) -> tuple[int | None, int | None]:

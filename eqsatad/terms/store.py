@@ -59,7 +59,7 @@ CLASSES = {cls.__name__: cls for cls in FIELDS}
 
 def dump(tensors: Sequence[Tensor]) -> bytes:
     """``tensors`` and everything that they need, as bytes for `load`."""
-    order = _postorder(tensors)
+    order = needed(tensors)
     places = {term: place for place, term in enumerate(order)}
     nodes = [[type(term).__name__, *_written(term, places)] for term in order]
     roots = [places[tensor] for tensor in tensors]
@@ -109,7 +109,7 @@ def _checked(data: bytes) -> str:
     return text
 
 
-def _postorder(roots: Sequence[Term]) -> list[Term]:
+def needed(roots: Sequence[Term]) -> list[Term]:
     """Every distinct term that ``roots`` need, parts before what holds them."""
     order: list[Term] = []
     seen: set[Term] = set()
@@ -125,7 +125,7 @@ def _postorder(roots: Sequence[Term]) -> list[Term]:
     return order
 
 
-def _values(term: Term) -> Iterator[tuple[str, Any]]:
+def contents(term: Term) -> Iterator[tuple[str, Any]]:
     """The fields of ``term``: what each holds, and its value."""
     if type(term) not in FIELDS:
         raise StoreError(f"a {type(term).__name__} is no part of a program and cannot be stored.")
@@ -135,7 +135,7 @@ def _values(term: Term) -> Iterator[tuple[str, Any]]:
 
 
 def _parts(term: Term) -> Iterator[Term]:
-    for kind, value in _values(term):
+    for kind, value in contents(term):
         if kind == PARTS:
             yield from value
         elif kind in (PART, MAYBE) and value is not None:
@@ -144,7 +144,7 @@ def _parts(term: Term) -> Iterator[Term]:
 
 def _written(term: Term, places: dict[Term, int]) -> Iterator[object]:
     """The fields of ``term`` as JSON: a part as the place of its node."""
-    for kind, value in _values(term):
+    for kind, value in contents(term):
         yield WRITERS[kind](value, places)
 
 

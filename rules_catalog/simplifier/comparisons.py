@@ -25,3 +25,7 @@ COMPARISONS = (
     turn("between-multiples", (m * y <= x) & (x <= m * y + (m - 1)), (x // m).equal(y), m > 1),
     turn("multiple-below", x <= m * (x // m), (x % m).equal(0), m > 0),
 )
+
+SHORTER = "rows propose, and of all that is found the shortest is kept"
+KEPT = dict.fromkeys(("below-min", "below-max", "all-below", "any-below"), SHORTER)
+"""Rows that undo each other, and why both are here."""

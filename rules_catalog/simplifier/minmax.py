@@ -51,3 +51,7 @@ MINMAX = (
     turn("min-of-max", minimum(maximum(x, y), z), maximum(minimum(x, z), y), y <= z),
     turn("max-of-min", maximum(minimum(x, y), z), minimum(maximum(x, z), y), z <= y),
 )
+
+SHORTER = "rows propose, and of all that is found the shortest is kept"
+KEPT = dict.fromkeys(("min-of-max", "max-of-min"), SHORTER)
+"""Rows that undo each other, and why both are here."""

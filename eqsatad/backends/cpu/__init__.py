@@ -8,21 +8,24 @@ and products fused into sums; with ``exact=True`` not even these.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from eqsatad.backends.blocks import buffers_of
 from eqsatad.backends.cpu.addresses import address
 from eqsatad.backends.cpu.inlining import inlined
+from eqsatad.backends.cpu.layouts import arranged
 from eqsatad.backends.cpu.machine import Code, host, load
 from eqsatad.backends.cpu.packing import packed
 from eqsatad.backends.cpu.pool import pool
 from eqsatad.backends.cpu.siblings import joined
 from eqsatad.backends.cpu.source import Machine, write
+from eqsatad.backends.cpu.statements import lanes_of
 from eqsatad.backends.cpu.workspace import Workspaces
 from eqsatad.backends.kernel import Array, Call, Kernel
 from eqsatad.backends.threads import num_threads
 from eqsatad.errors import ArgumentError
-from eqsatad.loops.nest import LoopProgram
+from eqsatad.loops.nest import For, LoopProgram, Mark, statements
 
 _RUN = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _DISPATCH = ctypes.CFUNCTYPE(
@@ -38,13 +41,22 @@ def build(program: LoopProgram, *, threads: int | None = None, exact: bool = Fal
     prepared = prepare(program, Machine(here.vector, here.registers), exact=exact)
     source = write(prepared, Machine(here.vector, here.registers), exact=exact)
     launch = Launcher(prepared, load(source.text, source.outside), threads)
-    return Kernel(program, target="cpu", source=source.text, launch=launch)
+    noted = replace(program, notes=(*program.notes, *unheeded(program, here.vector)))
+    return Kernel(noted, target="cpu", source=source.text, launch=launch)
+
+
+def unheeded(program: LoopProgram, vector: int) -> Iterator[str]:
+    """What a schedule asks for and the generated code does not do."""
+    for nest in program.nests:
+        for each in statements(nest.body):
+            if isinstance(each, For) and each.mark is Mark.VECTOR and not lanes_of(each, vector):
+                yield f"{nest.stage.name}: {each.axis.name} is not vectorised; it stores Booleans"
 
 
 def prepare(program: LoopProgram, machine: Machine, *, exact: bool = False) -> LoopProgram:
     """An equal program that runs faster on ``machine``."""
-    lean = inlined(program)
-    return joined(lean if exact else packed(lean, machine.vector))
+    lean = arranged(inlined(program))
+    return joined(lean if exact else packed(lean, machine.vector), machine.vector)
 
 
 class Launcher:

@@ -52,11 +52,11 @@ TRUE_LANE = Value("true", "i1")
 
 @dataclass(frozen=True)
 class Place:
-    """Where an axis is: ``base + delta``, and along the lanes if ``lane``."""
+    """Where an axis is: ``base + delta``, and ``lane`` more from each lane to the next."""
 
     base: Value
     delta: int = 0
-    lane: bool = False
+    lane: int = 0
 
 
 @dataclass(frozen=True)
@@ -342,7 +342,9 @@ class Expressions:
         base = place.base
         if place.delta:
             base = self.w.two("add nsw", base, number(place.delta, "i64"))
-        return self.w.two("add nsw", base, self.w.counting(point.lanes)) if place.lane else base
+        if not place.lane:
+            return base
+        return self.w.two("add nsw", base, self.w.counting(point.lanes, place.lane))
 
     def _apply(self, node: Apply, point: Point) -> Value:
         op, args = node.op, node.args

@@ -14,7 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import factorial, log, sqrt
 
-from eqsatad.backends.cpu.text import Value, Writer, number
+from numpy.polynomial import Polynomial
+from numpy.polynomial.chebyshev import chebpts1
+
+from eqsatad.backends.cpu.text import FLOAT_BITS, Value, Writer, number
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,8 @@ class Format:
     """What the functions need to know of a float type.
 
     ``big`` added to a small number leaves its nearest integer in the last bits. ``ln2`` is split
-    so that the first part times an exponent is exact.
+    so that the first part times an exponent is exact. ``exp`` beyond ``exp_limit`` is infinite or
+    zero, and ``exp_series`` is what it is made of near 0, see `_exponential`.
     """
 
     integer: str
@@ -30,44 +34,74 @@ class Format:
     bias: int
     big: float
     ln2: tuple[float, float]
-    exp_range: tuple[float, float]
-    exp_terms: int
+    exp_limit: float
+    exp_series: tuple[float, ...]
     log_terms: int
     tiny: float
+
+
+def _exponential(degree: int) -> tuple[float, ...]:
+    """The polynomial of ``degree`` nearest to ``(exp(r) - 1 - r) / r**2`` for half of ln2 or less.
+
+    Nearest but for a constant factor: it agrees with the series at Chebyshev's points.
+    """
+    places = log(2) / 2 * chebpts1(degree + 1)
+    series = Polynomial([1 / factorial(term + 2) for term in range(degree + 10)])
+    return tuple(map(float, Polynomial.fit(places, series(places), degree).convert().coef))
 
 
 FORMATS = {
     "float": Format(
         integer="i32", mantissa=23, bias=127, big=1.5 * 2.0**23,
-        ln2=(0.693359375, log(2) - 0.693359375), exp_range=(-104.0, 89.0), exp_terms=8,
+        ln2=(0.693359375, log(2) - 0.693359375), exp_limit=104.0, exp_series=_exponential(4),
         log_terms=6, tiny=2.0**-126,
     ),
     "double": Format(
         integer="i64", mantissa=52, bias=1023, big=1.5 * 2.0**52,
-        ln2=(45426 / 65536, 1.42860682030941723212e-6), exp_range=(-746.0, 710.0), exp_terms=14,
-        log_terms=12, tiny=2.0**-1022,
+        ln2=(45426 / 65536, 1.42860682030941723212e-6), exp_limit=746.0,
+        exp_series=_exponential(10), log_terms=12, tiny=2.0**-1022,
     ),
 }  # fmt: skip
 
 
 def exp(w: Writer, x: Value) -> Value:
     form = FORMATS[x.kind]
-    exponent, part = _reduced(w, _clamped(w, x, *form.exp_range))
-    half = w.two("ashr", exponent, number(1, form.integer))
-    rest = w.two("sub", exponent, half)
+    limit = number(form.exp_limit, x.kind)
+    size = w.intrinsic("fabs", x)
+    size = w.select(w.compare("fcmp ogt", size, limit), limit, size)
+    whole, bits, part = _reduced(w, w.intrinsic("copysign", size, x))
+    tail = _fma(w, part, _horner(w, part, form.exp_series), _one(x))
+    near = _fma(w, part, tail, _one(x))
+    if (scaled := _scaled(w, near, whole)) is not None:
+        return scaled
     # In two steps, because 2**exponent alone may be infinite or zero.
-    grown = w.two("fmul", w.two("fadd", part, _one(x)), _power(w, half))
-    return w.two("fmul", grown, _power(w, rest))
+    half = w.two("ashr", bits, number(1, form.integer))
+    for exponent in (half, w.two("sub", bits, half)):
+        near = w.two("fmul", near, _power(w, exponent))
+    return near
+
+
+def _scaled(w: Writer, x: Value, exponent: Value) -> Value | None:
+    """``x`` times 2 to the power of a whole float, where the CPU has an instruction for it."""
+    suffix = {"float": "ps", "double": "pd"}[x.kind]
+    if w.module.vector != 64 or x.lanes * FLOAT_BITS[x.kind] != 512:
+        return None
+    mask = Value("-1", f"i{x.lanes}")
+    # All lanes count, rounded as usual.
+    args = (x, exponent, x, mask, number(4, "i32"))
+    return w.call(f"llvm.x86.avx512.mask.scalef.{suffix}.512", args, x.kind, x.lanes)
 
 
 def expm1(w: Writer, x: Value) -> Value:
     form = FORMATS[x.kind]
-    low = -log(2) * (form.mantissa + 3)
-    exponent, part = _reduced(w, _clamped(w, x, low, form.exp_range[1]))
+    low, high = -log(2) * (form.mantissa + 3), log(2) * (form.bias + 1.25)
+    _, bits, part = _reduced(w, _clamped(w, x, low, high))
+    square = w.two("fmul", part, part)
+    near = _fma(w, square, _horner(w, part, form.exp_series), part)
     # Half of the power, since at the largest results the power itself is infinite.
-    power = _power(w, w.two("sub", exponent, number(1, form.integer)))
+    power = _power(w, w.two("sub", bits, number(form.bias + 1, form.integer)))
     less = w.two("fsub", power, number(0.5, x.kind))
-    half = _fma(w, part, power, less)
+    half = _fma(w, near, power, less)
     return w.two("fmul", half, number(2, x.kind))
 
 
@@ -157,20 +191,16 @@ def _clamped(w: Writer, x: Value, low: float, high: float) -> Value:
     return x
 
 
-def _reduced(w: Writer, x: Value) -> tuple[Value, Value]:
-    """``n`` as an integer, and ``exp(r) - 1``, where ``x = n*ln2 + r``."""
+def _reduced(w: Writer, x: Value) -> tuple[Value, Value, Value]:
+    """``n``, an integer with ``n`` plus twice the bias in its last bits, and ``x - n*ln2``."""
     form = FORMATS[x.kind]
-    big = number(form.big, x.kind)
+    big = number(form.big + 2 * form.bias, x.kind)
     shifted = _fma(w, x, number(1 / log(2), x.kind), big)
     whole = w.two("fsub", shifted, big)
-    bits = w.convert("bitcast", shifted, form.integer)
-    exponent = w.two("sub", bits, _bits(big))
-    r = x
-    for part in form.ln2:
-        r = _fma(w, whole, number(-part, x.kind), r)
-    series = [1 / factorial(term) for term in range(2, form.exp_terms)]
-    square = w.two("fmul", r, r)
-    return exponent, _fma(w, square, _horner(w, r, series), r)
+    part = x
+    for share in form.ln2:
+        part = _fma(w, whole, number(-share, x.kind), part)
+    return whole, w.convert("bitcast", shifted, form.integer), part
 
 
 def _horner(w: Writer, x: Value, coefficients: Sequence[float]) -> Value:
@@ -192,11 +222,10 @@ def _bits(literal: Value) -> Value:
     return Value(str(exponent << 23 | pattern >> 29 & 0x7FFFFF), "i32")
 
 
-def _power(w: Writer, exponent: Value) -> Value:
-    """2 to the power of a small integer."""
-    kind = "float" if exponent.kind == "i32" else "double"
+def _power(w: Writer, biased: Value) -> Value:
+    """The power of 2 whose exponent, with the bias, is in the last bits of ``biased``."""
+    kind = "float" if biased.kind == "i32" else "double"
     form = FORMATS[kind]
-    biased = w.two("add", exponent, number(form.bias, form.integer))
     return w.convert("bitcast", w.two("shl", biased, number(form.mantissa, form.integer)), kind)
 
 

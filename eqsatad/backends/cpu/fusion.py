@@ -10,8 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from eqsatad.backends.access import flat
-from eqsatad.backends.blocks import expressions_of, replaced
-from eqsatad.loops.nest import Accumulate, Block, For, Statement, Store, statements
+from eqsatad.loops.nest import (
+    Accumulate,
+    Block,
+    For,
+    Statement,
+    Store,
+    expressions_of,
+    replaced,
+    statements,
+)
 from eqsatad.terms.linear import linear
 from eqsatad.terms.nodes import Axis, Const, Expr, Read, Tensor
 from eqsatad.terms.walk import postorder

@@ -12,9 +12,19 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
-from eqsatad.backends.blocks import expressions_of, replaced
+from eqsatad.backends.blocks import touched
 from eqsatad.backends.cpu.tiles import chain, length, typical
-from eqsatad.loops.nest import Block, For, If, LoopProgram, Nest, Store
+from eqsatad.loops.nest import (
+    Block,
+    For,
+    If,
+    LoopProgram,
+    Nest,
+    Store,
+    expressions_of,
+    replaced,
+    scheduled,
+)
 from eqsatad.terms.nodes import Apply, Axis, Const, Expr, Read, Tensor
 from eqsatad.terms.ops import ADD, MUL, NEG, SUB
 from eqsatad.terms.walk import postorder, substitute
@@ -38,6 +48,9 @@ def _without(program: LoopProgram, tensor: Tensor) -> LoopProgram:
     if len(makers) != 1 or (store := _elementwise(makers[0])) is None:
         return program
     others = [nest for nest in program.nests if nest.stage is not tensor]
+    using = [nest for nest in others if tensor in touched(nest.body)]
+    if any(scheduled(nest.body) for nest in (*makers, *using)):
+        return program
     elements = prod(extent.value for extent in tensor.shape if isinstance(extent, Const))
     times = sum(_times(nest.body, tensor, 1.0) for nest in others)
     if times > TIMES * elements:

@@ -13,11 +13,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, prod
 
-from eqsatad.backends.blocks import replaced
 from eqsatad.backends.cpu.effort import index
 from eqsatad.backends.cpu.scalars import BYTES, COMPUTED
-from eqsatad.backends.cpu.tiles import added, chain, stride
-from eqsatad.loops.nest import Assign, Block, For, LoopProgram, Nest, Statement, Store
+from eqsatad.backends.cpu.tiles import ADD_UP, added, chain, stride
+from eqsatad.loops.nest import (
+    Assign,
+    Block,
+    For,
+    LoopProgram,
+    Nest,
+    Statement,
+    Store,
+    replaced,
+    scheduled,
+)
 from eqsatad.terms.linear import Linear, expression, linear
 from eqsatad.terms.nodes import (
     FLOATS,
@@ -38,9 +47,10 @@ from eqsatad.terms.walk import postorder
 IN_ORDER = 0.25
 ACROSS = 1.5
 APART = 1.5
-# Results that share a vector before it is worth copying, and products for each element copied.
+# Results that share a vector before it is worth copying, and cycles of products for each cycle
+# of copying.
 SHARED = 4
-PRODUCTS = 12
+WORTH = 0.5
 
 # The longest sum whose axis does not decide how a copy lies.
 FEW = 8
@@ -147,7 +157,7 @@ class Packer:
         return replace(self.source, nests=tuple(nests), temporaries=temporaries)
 
     def _statement(self, statement: Statement) -> Statement:
-        products = recognised(statement)
+        products = None if scheduled((statement,)) else recognised(statement)
         if products is None or (wide := _without_bounds(products)) is None:
             return statement
         lanes = self.vector // BYTES[COMPUTED[products.update.var.dtype]]
@@ -308,42 +318,58 @@ def _parts(expr: Expr, extreme: Op) -> Iterator[Expr]:
 
 
 def _best(products: Products, lanes: int) -> Choice | None:
-    """The cheapest way to run vectors along an axis of one operand only."""
+    """The cheapest axis to run vectors along: of a result, or of the innermost sum."""
     spans = products.spans
-    best: Choice | None = None
-    for vectors, shared in (products.operands, products.operands[::-1]):
-        for loop in products.loops:
-            if loop.axis in vectors.free and loop.axis not in shared.free:
-                choice = _choice(products, vectors, loop.axis, spans, lanes)
-                if choice is not None and (best is None or choice.cycles < best.cycles):
-                    best = choice
-    return best
+    loops = (*products.loops, products.sums[-1])
+    choices = (_choice(products, loop.axis, spans, lanes) for loop in loops)
+    found = [choice for choice in choices if choice is not None]
+    return min(found, key=lambda choice: choice.cycles, default=None)
 
 
 def _choice(
-    products: Products, vectors: Read, lane: Axis, spans: Mapping[Axis, Span], lanes: int
+    products: Products, lane: Axis, spans: Mapping[Axis, Span], lanes: int
 ) -> Choice | None:
-    """Vectors along ``lane``, which only the operand ``vectors`` depends on."""
+    """Vectors along ``lane``, read from the operands that depend on it."""
     extents = {axis: high - low + 1 for axis, (low, high) in spans.items()}
-    rows = prod(extents[loop.axis] for loop in products.loops if loop.axis not in vectors.free)
     summed = frozenset(loop.axis for loop in products.sums)
     layouts = []
     for read in products.operands:
-        layout = _layout(read, lane if read is vectors else None, spans, summed)
+        layout = _layout(read, lane if lane in read.free else None, spans, summed)
         if layout is None:
             return None
         layouts.append(layout)
     points = prod(extents.values())
-    copied = [layout for layout in layouts if not layout.natural]
-    if rows < SHARED or points < PRODUCTS * sum(layout.elements for layout in copied):
+    vectors = points / extents[lane] * ceil(extents[lane] / lanes)
+    copies = sum(_copying(layout) for layout in layouts)
+    if _reuse(products, lane, extents) < SHARED or vectors < WORTH * copies:
         return None
-    cycles = points / extents[lane] * ceil(extents[lane] / lanes)
-    cycles += sum(layout.elements * (ACROSS if layout.across else IN_ORDER) for layout in copied)
     results = prod(extents[loop.axis] for loop in products.loops)
-    apart = stride(products.store.buffer, products.store.indices, lane) != 1
-    cycles += results * APART if apart else results / lanes
     left, right = layouts
-    return Choice((left, right), cycles)
+    return Choice((left, right), vectors + copies + results * _ending(products, lane, lanes))
+
+
+def _copying(layout: Layout) -> float:
+    """Cycles to copy the source; none where it stays as it is."""
+    each = 0.0 if layout.natural else ACROSS if layout.across else IN_ORDER
+    return layout.elements * each
+
+
+def _reuse(products: Products, lane: Axis, extents: Mapping[Axis, int]) -> int:
+    """How many results share a vector along ``lane``."""
+    results = (
+        prod(extents[loop.axis] for loop in products.loops if loop.axis not in read.free)
+        for read in products.operands
+        if lane in read.free
+    )
+    return max(results, default=0)
+
+
+def _ending(products: Products, lane: Axis, lanes: int) -> float:
+    """Cycles to store a result: of a vector, apart from its neighbours, or after adding lanes."""
+    if any(loop.axis is lane for loop in products.sums):
+        return ADD_UP
+    whole = stride(products.store.buffer, products.store.indices, lane) == 1
+    return 1 / lanes if whole else APART
 
 
 def _layout(

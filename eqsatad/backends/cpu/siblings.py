@@ -3,18 +3,20 @@
 The phases of a strided gradient are nests over the same loops that write every other element.
 As one nest they read their operands once and write whole cache lines. Where a bound of a short
 sum is an extremum that depends on a loop around it, that loop is cut where the other side takes
-over, so that all but the borders have constant bounds.
+over, so that all but the borders have constant bounds. A border along the innermost loop is widened
+to a whole vector, which works some of its neighbours out again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise, product
+from itertools import product
 from math import gcd, prod
 
-from eqsatad.backends.blocks import replaced, touched
+from eqsatad.backends.blocks import touched
 from eqsatad.backends.cpu.effort import index
+from eqsatad.backends.cpu.scalars import BYTES, COMPUTED
 from eqsatad.backends.cpu.tiles import chain, length, typical
 from eqsatad.loops.nest import (
     Accumulate,
@@ -25,6 +27,8 @@ from eqsatad.loops.nest import (
     Nest,
     Statement,
     Store,
+    replaced,
+    scheduled,
     statements,
 )
 from eqsatad.terms.linear import Linear, expression, linear
@@ -37,24 +41,24 @@ SHORT = 16
 PIECES = 9
 
 
-def joined(program: LoopProgram) -> LoopProgram:
-    """``program`` with siblings joined and their borders cut off."""
-    nests = tuple(Nest(nest.stage, tuple(_joined(nest.body))) for nest in program.nests)
+def joined(program: LoopProgram, vector: int) -> LoopProgram:
+    """``program`` with siblings joined and borders cut off; ``vector`` bytes are one vector."""
+    nests = tuple(Nest(nest.stage, tuple(_joined(nest.body, vector))) for nest in program.nests)
     return replace(program, nests=nests)
 
 
-def _joined(body: Block) -> Iterator[Statement]:
+def _joined(body: Block, vector: int) -> Iterator[Statement]:
     run: list[Statement] = []
     for statement in body:
-        if run and not _alike(run, statement):
-            yield from _merged(run)
+        if run and (scheduled((*run, statement)) or not _alike(run, statement)):
+            yield from _merged(run, vector)
             run = []
         run.append(statement)
     if run:
-        yield from _merged(run)
+        yield from _merged(run, vector)
 
 
-def _merged(run: Sequence[Statement]) -> Iterator[Statement]:
+def _merged(run: Sequence[Statement], vector: int) -> Iterator[Statement]:
     if len(run) == 1:
         yield run[0]
         return
@@ -62,7 +66,9 @@ def _merged(run: Sequence[Statement]) -> Iterator[Statement]:
     bodies = [chain(statement)[1] for statement in run]
     first = [each for body in bodies for each in body if not isinstance(each, Store)]
     last = [each for body in bodies for each in body if isinstance(each, Store)]
-    yield from _cut(loops, (*first, *last))
+    whole = (*first, *last)
+    lanes = vector // max(BYTES[COMPUTED[store.buffer.dtype]] for store in _stored(whole))
+    yield from _cut(loops, whole, lanes)
 
 
 def _alike(run: Sequence[Statement], statement: Statement) -> bool:
@@ -123,9 +129,10 @@ def _apart(a: Store, b: Store) -> bool:
     return False
 
 
-def _cut(loops: Sequence[For], body: Block) -> Iterator[Statement]:
+def _cut(loops: Sequence[For], body: Block, lanes: int) -> Iterator[Statement]:
     """The nest of ``loops`` in pieces within which no bound changes sides."""
-    ranges = [_pieces(loop, body) for loop in loops]
+    wide = [lanes if loop is loops[-1] else 1 for loop in loops]
+    ranges = [_pieces(loop, body, least) for loop, least in zip(loops, wide, strict=True)]
     if prod(map(len, ranges)) > PIECES:
         ranges = [[(loop.start, loop.stop)] for loop in loops]
     for number, bounds in enumerate(product(*ranges)):
@@ -136,8 +143,8 @@ def _cut(loops: Sequence[For], body: Block) -> Iterator[Statement]:
         yield _piece(loops, bounds, replaced(body, own))
 
 
-def _pieces(loop: For, body: Block) -> list[tuple[Expr, Expr]]:
-    """The range of ``loop``, cut where a bound in ``body`` changes sides."""
+def _pieces(loop: For, body: Block, least: int) -> list[tuple[Expr, Expr]]:
+    """The range of ``loop``, cut where a bound in ``body`` changes sides; see `_widened`."""
     start, extent = linear(loop.start), length(loop)
     if start.terms or extent is None:
         return [(loop.start, loop.stop)]
@@ -146,7 +153,24 @@ def _pieces(loop: For, body: Block) -> list[tuple[Expr, Expr]]:
         place for each in statements(body) if isinstance(each, For) for place in _sides(each, loop)
     }
     inside = [low, *sorted(cut for cut in cuts if low < cut < high), high]
-    return [(index(a), index(b)) for a, b in pairwise(inside)]
+    return [(index(a), index(b)) for a, b in _widened(inside, least)]
+
+
+def _widened(edges: Sequence[int], least: int) -> Iterator[tuple[int, int]]:
+    """The pieces between ``edges``; those at the ends are no shorter than ``least`` if they can."""
+    low, high = edges[0], edges[-1]
+    final = max(low, high - least)
+    begin = low
+    for stop in edges[1:-1]:
+        if begin == low:
+            stop = max(stop, min(low + least, high))
+        if stop > final:
+            # Whole vectors up to the last piece, which may work some points out again.
+            stop = min(stop, begin + -(-(final - begin) // least) * least)
+        if begin < stop:
+            yield begin, stop
+            begin = stop
+    yield min(begin, final), high
 
 
 def _sides(inner: For, loop: For) -> Iterator[int]:

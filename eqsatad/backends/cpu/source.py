@@ -14,24 +14,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from eqsatad.backends.blocks import buffers_of, groups, touched
-from eqsatad.backends.cpu.effort import effort, index
+from eqsatad.backends.cpu.effort import effort, index, trips
 from eqsatad.backends.cpu.expressions import Expressions, Place, Point
+from eqsatad.backends.cpu.maps import mapped
 from eqsatad.backends.cpu.scalars import BYTES, STORED
+from eqsatad.backends.cpu.scans import scanned
 from eqsatad.backends.cpu.statements import Statements
 from eqsatad.backends.cpu.text import Module, Value, Writer, number
-from eqsatad.backends.cpu.tiles import Tile, plan
-from eqsatad.backends.cpu.tilewriter import TileWriter, spread
+from eqsatad.backends.cpu.tiles import Tile, chain, plan
+from eqsatad.backends.cpu.tilewriter import TileWriter, spread, unflattened
 from eqsatad.backends.cpu.trains import Rows, coupled, rows_of
 from eqsatad.backends.cpu.turns import turn
-from eqsatad.loops.nest import Block, For, LoopProgram
+from eqsatad.loops.nest import Block, For, LoopProgram, Mark, scheduled
 from eqsatad.terms.linear import normal
 from eqsatad.terms.nodes import Apply, Const, Expr, Tensor
-from eqsatad.terms.ops import ADD, FLOORDIV
+from eqsatad.terms.ops import ADD, FLOORDIV, MUL
 
 # Picoseconds of work below which one thread is faster, and that one chunk takes.
 ALONE = 100_000_000
 CHUNK = 40_000_000
-# How much faster a tile is than what `effort` assumes.
+# How much faster a tile, or a nest scheduled by hand, is than what `effort` assumes.
 TILE_SPEED = 8
 CONTRACT = ("contract",)
 WORD = 8
@@ -64,7 +66,7 @@ class Source:
 
 def write(program: LoopProgram, machine: Machine, *, exact: bool = False) -> Source:
     """The module that computes ``program``."""
-    module = Module()
+    module = Module(machine.vector)
     steps = [
         Step(module, program, f"step{place}", group, Options(machine, exact))
         for place, group in enumerate(groups(program))
@@ -111,11 +113,16 @@ class Step:
 
     def _plan(self) -> Tile | None:
         machine = self.options.machine
-        if len(self.body) != 1:
+        if len(self.body) != 1 or scheduled(self.body):
             return None
         if (copy := turn(self.body[0], machine.vector)) is not None:
             return copy
-        return plan(self.body[0], machine.vector, machine.registers, self.options.exact)
+        exact = self.options.exact
+        if not exact and (running := scanned(self.body[0], machine.vector)) is not None:
+            return running
+        if (simple := mapped(self.body[0], machine.vector)) is not None:
+            return simple
+        return plan(self.body[0], machine.vector, machine.registers, exact)
 
     @property
     def share(self) -> Share | None:
@@ -123,10 +130,21 @@ class Step:
         if self.tile is not None:
             taken = Apply(FLOORDIV, (effort(self.body), index(TILE_SPEED)))
             return Share(index(0), spread(self.tile)[1], taken)
-        first = self.body[0]
-        if isinstance(first, For) and first.parallel and len(self.body) == 1:
-            return Share(first.start, first.stop, effort(self.body))
+        if loops := self._divided:
+            total = index(1)
+            for loop in loops:
+                total = Apply(MUL, (total, trips(loop, {})))
+            speed = TILE_SPEED if scheduled(self.body) else 1
+            taken = Apply(FLOORDIV, (effort(self.body), index(speed)))
+            return Share(index(0), normal(total), normal(taken))
         return None
+
+    @property
+    def _divided(self) -> tuple[For, ...]:
+        """The loops that are one range together: the outermost, or as far as a schedule says."""
+        loops = chain(self.body[0])[0] if len(self.body) == 1 else ()
+        shared = [place for place, loop in enumerate(loops) if loop.mark is Mark.SHARED]
+        return loops[: max(shared, default=0) + 1]
 
     def write(self) -> None:
         buffers = buffers_of(self.program)
@@ -150,20 +168,28 @@ class Step:
     ) -> None:
         w = Writer(self.module, () if self.options.exact else CONTRACT)
         expressions = Expressions(w, names, sizes, frozenset(self.program.temporaries))
-        statements = Statements(w, expressions)
+        statements = Statements(w, expressions, self.options.machine.vector)
         with expressions.scope():
             if self.tile is not None:
                 TileWriter(w, expressions, statements, self.tile).write()
             elif self.share is None:
                 statements.block(self.body, [Point()])
             else:
-                (loop,) = self.body
-                assert isinstance(loop, For), "only a loop is shared"
-                with w.loop(BEGIN, END) as here:
-                    statements.block(loop.body, [Point().at(loop.axis, Place(here))])
+                self._loops(w, expressions, statements)
         given = [*parameters, *(f"i64 {name}" for name in sizes.values())]
         # Not inlined, because the parameters say that buffers do not overlap.
         w.finish(f"{self.name}.body", [*given, BEGIN.typed, END.typed], "internal ")
+
+    def _loops(self, w: Writer, expressions: Expressions, statements: Statements) -> None:
+        """The loops that are divided, as one loop."""
+        loops = self._divided
+        counts = [expressions.value(trips(loop, {}), Point()) for loop in loops]
+        starts = [expressions.value(loop.start, Point()) for loop in loops]
+        with w.loop(BEGIN, END) as flat, expressions.scope():
+            point = Point()
+            for loop, start, place in zip(loops, starts, unflattened(w, flat, counts), strict=True):
+                point = point.at(loop.axis, Place(w.two("add nsw", start, place)))
+            statements.block(loops[-1].body, [point])
 
 
 class Train:
@@ -190,11 +216,9 @@ class Train:
         w = Writer(self.module)
         for step, rows in zip(self.steps, self.rows, strict=True):
             last = number(rows.iterations, "i64")
+            each = number(self.unit // rows.unit * rows.turns, "i64")
             first, stop = (
-                w.intrinsic(
-                    "smin", w.two("mul", place, number(self.unit // rows.unit, "i64")), last
-                )
-                for place in (BEGIN, END)
+                w.intrinsic("smin", w.two("mul", place, each), last) for place in (BEGIN, END)
             )
             w.line(f"call void @{step.name}(ptr %args, {first.typed}, {stop.typed})")
         w.finish(self.name, ["ptr %args", BEGIN.typed, END.typed])
@@ -204,7 +228,7 @@ def _runs(module: Module, steps: Sequence[Step]) -> Iterator[Step | Train]:
     """``steps`` in order, those that belong together as trains."""
     train: list[tuple[Step, Rows]] = []
     for step in steps:
-        rows = rows_of(step.body, step.tile)
+        rows = None if scheduled(step.body) else rows_of(step.body, step.tile)
         if train and (rows is None or not coupled([each for _, each in train], rows)):
             yield _run(module, train)
             train = []

@@ -12,24 +12,50 @@ from functools import reduce
 from itertools import groupby
 
 from eqsatad.backends.cpu.expressions import Expressions, Local, Place, Point
-from eqsatad.backends.cpu.scalars import COMPUTED, operation
+from eqsatad.backends.cpu.scalars import BYTES, COMPUTED, operation
 from eqsatad.backends.cpu.text import FLOAT_BITS, Value, Writer, number
-from eqsatad.backends.cpu.tiles import added, pairs
-from eqsatad.loops.nest import Accumulate, Assign, Block, For, If, Statement, Store, statements
+from eqsatad.backends.cpu.tiles import added, length, pairs
+from eqsatad.loops.nest import (
+    Accumulate,
+    Assign,
+    Block,
+    For,
+    If,
+    Mark,
+    Statement,
+    Store,
+    statements,
+)
 from eqsatad.terms.nodes import Apply, Axis, Expr, Read, Var
 from eqsatad.terms.ops import ADD, MUL
 
 # A running sum or product may be split into several that are combined at the end.
 RUNNING = {ADD: "fadd", MUL: "fmul"}
 SPLIT = ("reassoc", "nsz")
+# Vectors of a short loop that run together.
+MOST = 4
+
+
+def lanes_of(loop: For, vector: int) -> int:
+    """How many lanes a loop has that is marked for vectors; 0 for another, and for Booleans."""
+    if loop.mark is not Mark.VECTOR:
+        return 0
+    stored = [each.buffer for each in statements(loop.body) if isinstance(each, Store | Accumulate)]
+    summed = [each.var for each in loop.body if isinstance(each, Assign)]
+    dtypes = [each.dtype for each in stored or summed]
+    if not dtypes or "bool" in dtypes:
+        return 0
+    return vector // max(BYTES[COMPUTED[dtype]] for dtype in dtypes)
 
 
 class Statements:
     """Writes statements by means of `Expressions`."""
 
-    def __init__(self, w: Writer, expressions: Expressions) -> None:
+    def __init__(self, w: Writer, expressions: Expressions, vector: int) -> None:
         self.w = w
         self.expressions = expressions
+        # Bytes of a vector, for loops that a schedule has marked.
+        self.vector = vector
 
     def block(self, block: Block, points: Sequence[Point]) -> None:
         """Each statement at all of ``points`` before the next one."""
@@ -78,8 +104,8 @@ class Statements:
                         buffer, indices, self.expressions.value(value, point), point
                     )
             case Accumulate():
-                (point,) = points
-                self._add(statement, point)
+                for point in points:
+                    self._add(statement, point)
 
     def assigned(self, var: Var, value: Expr, point: Point) -> Value:
         """The value that ``var`` is set to."""
@@ -198,6 +224,10 @@ class Statements:
         self.expressions.store(statement.buffer, statement.indices, total, point)
 
     def _loop(self, loop: For, points: Sequence[Point]) -> None:
+        lanes = lanes_of(loop, self.vector)
+        if lanes and not any(point.lanes for point in points):
+            self._along_lanes(loop, lanes, points)
+            return
         bounds = [
             (self.expressions.value(loop.start, point), self.expressions.value(loop.stop, point))
             for point in points
@@ -208,6 +238,37 @@ class Statements:
             return
         with self.w.loop(start, stop) as index, self.expressions.scope():
             self.block(loop.body, [point.at(loop.axis, Place(index)) for point in points])
+
+    def _along_lanes(self, loop: For, lanes: int, points: Sequence[Point]) -> None:
+        """A loop that a schedule has marked, by vectors; what is left over is under a mask."""
+        start, stop = (self._same(bound, points) for bound in (loop.start, loop.stop))
+        if not loop.parallel:
+            sums = [each.var for each in loop.body if isinstance(each, Assign)]
+            partial = {var: Var(f"{var.name}.lanes", var.dtype) for var in sums}
+            self._start(list(partial.values()), lanes, points)
+            self._vectors(loop, start, stop, lanes, partial, points)
+            self._end(partial, points)
+            return
+        extent = length(loop) or 1
+        together = extent // lanes if extent % lanes == 0 and extent <= MOST * lanes else 1
+        count = self.w.intrinsic("smax", self.w.two("sub nsw", stop, start), number(0, "i64"))
+        rest = self.w.two("urem", count, number(lanes * together, "i64"))
+        whole = self.w.two("sub nsw", self.w.two("add nsw", start, count), rest)
+        with self.w.loop(start, whole, lanes * together) as index, self.expressions.scope():
+            places = [Place(index, lanes * number, lane=True) for number in range(together)]
+            self.block(loop.body, [
+                point.at(loop.axis, place).by(lanes) for point in points for place in places
+            ])  # fmt: skip
+        if extent % lanes == 0:
+            return
+        left = self.w.compare("icmp sgt", rest, number(0, "i64"))
+        with self.w.when(left), self.expressions.scope():
+            mask = self.w.compare("icmp ult", self.w.counting(lanes), rest)
+            place = Place(whole, lane=True)
+            self.block(loop.body, [
+                replace(point.at(loop.axis, place), lanes=lanes, mask=mask, tail=mask)
+                for point in points
+            ])  # fmt: skip
 
     def _uneven(
         self, loop: For, bounds: Sequence[tuple[Value, Value]], points: Sequence[Point]

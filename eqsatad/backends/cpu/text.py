@@ -64,8 +64,9 @@ def splat(value: Value, lanes: int) -> Value:
 
 @dataclass
 class Module:
-    """Function texts, and the declarations that they need."""
+    """Function texts, and the declarations that they need, for vectors of ``vector`` bytes."""
 
+    vector: int = 0
     functions: list[str] = field(default_factory=list)
     declarations: dict[str, str] = field(default_factory=dict)
 

@@ -11,15 +11,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import combinations
 from math import ceil, prod
 
 from eqsatad.backends.access import flat
-from eqsatad.backends.blocks import expressions_of
 from eqsatad.backends.cpu.expressions import PICKED
 from eqsatad.backends.cpu.fusion import fused
-from eqsatad.backends.cpu.scalars import BYTES, COMPUTED
-from eqsatad.loops.nest import Accumulate, Assign, Block, For, If, Statement, Store, statements
+from eqsatad.backends.cpu.scalars import BYTES, COMPUTED, STORED
+from eqsatad.loops.nest import (
+    Accumulate,
+    Assign,
+    Block,
+    For,
+    If,
+    Statement,
+    Store,
+    expressions_of,
+    has_loop,
+    statements,
+)
 from eqsatad.terms.linear import linear
 from eqsatad.terms.nodes import FLOATS, Apply, Axis, Expr, Read, Tensor, Var
 from eqsatad.terms.ops import ADD, SUB
@@ -30,8 +41,16 @@ from eqsatad.terms.walk import postorder
 ISSUE = 0.5
 LATENCY = 4.0
 ADD_UP = 12.0
-# What a load costs on top of its issue, since it may miss the nearest cache.
+# What a load costs on top of its issue, since it may miss the nearest cache, and the part of it
+# for a load right behind another one.
 MISS = 0.1
+AHEAD = 0.25
+# The same for an element that nothing else in the nest reads, which comes from far away.
+COLD = 1.0
+# What a load costs that another loop of the body made before, where not all of them fit the
+# nearest cache, and the bytes of that.
+FAR = 1.0
+NEAR = 1 << 15
 # A lane of a vector that is not contiguous, compared with a whole contiguous vector.
 APART = 2
 # The same where no neighbour in the tile uses the same cache line, and elements of a line.
@@ -41,7 +60,7 @@ LINE = 16
 TYPICAL = 64
 # One register out of so many is left to the compiler.
 SPARE = 8
-LANE_COUNTS = (1, 2, 3, 4)
+LANE_COUNTS = (1, 2, 3, 4, 6, 8)
 ROW_COUNTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
 
 
@@ -69,6 +88,8 @@ class Tile:
     @property
     def order(self) -> tuple[For, ...]:
         """The loops over tiles, outermost first: what neighbours share is close together."""
+        if self.turned is None and not has_loop(self.body):
+            return self.loops
         rows = [
             loop for loop in self.loops if loop.axis in self.counts and loop.axis is not self.lane
         ]
@@ -97,7 +118,7 @@ def plan(statement: Statement, vector: int, registers: int, exact: bool) -> Tile
         or not leaves
         or not stores
         or any(store.buffer.dtype == "bool" for store, _ in stores)
-        or not _independent(loops, body, [s for s, _ in stores])
+        or not independent(loops, body, [s for s, _ in stores])
     ):
         return None
     lanes = vector // max(BYTES[COMPUTED[store.buffer.dtype]] for store, _ in stores)
@@ -169,7 +190,7 @@ def _leaf(loop: For, trips: float) -> Leaf:
     return Leaf(reads, max(1, operations - 1), trips, loop)
 
 
-def _independent(loops: Sequence[For], body: Block, stores: Sequence[Store]) -> bool:
+def independent(loops: Sequence[For], body: Block, stores: Sequence[Store]) -> bool:
     """Whether tiles of ``loops`` may be run in any order, and a point twice."""
     if any(isinstance(each, Accumulate) for each in statements(body)):
         return False
@@ -228,11 +249,12 @@ def _candidates(
     if _branches_on_locals(body):
         return
     inner = {leaf.loop.axis for leaf in leaves}
+    summed = not exact and len(inner) == 1 and all(_sums(leaf.loop, body) for leaf in leaves)
     for counts in _row_counts(rows, 2):
         if not _fits(1, counts, accumulators, registers):
             continue
         yield Tile(tuple(loops), body, None, 0, False, counts)
-        if not exact and len(inner) == 1 and all(_sums(leaf.loop, body) for leaf in leaves):
+        if summed:
             yield Tile(tuple(loops), body, leaves[0].loop.axis, lanes, True, counts)
 
 
@@ -323,15 +345,19 @@ def _cycles(tile: Tile, leaves: Sequence[Leaf], stores: Sequence[tuple[Store, fl
     """Cycles per result, counting what tiles at the ends compute in vain."""
     copies = prod(tile.counts.values())
     total = 0.0
-    for leaf in leaves:
+    again = MISS if _held(tile, leaves, stores) <= NEAR else FAR
+    for place, leaf in enumerate(leaves):
         loads = sum(_load(tile, read) for read in leaf.reads)
+        misses = (again if place else MISS) * loads + sum(
+            _missed(tile, leaf, read) for read in leaf.reads
+        )
         work = copies * leaf.operations
         trips = leaf.trips
         if tile.inner:
             once = typical(leaf.loop)
             trips = leaf.trips / once * ceil(once / tile.lanes)
             total += copies * ADD_UP
-        total += trips * (max(LATENCY, ISSUE * max(work, loads)) + MISS * loads)
+        total += trips * (max(LATENCY, ISSUE * max(work, loads)) + misses)
     together = {id(store) for pair in pairs([s for s, _ in stores], tile.lane) for store in pair}
     for store, trips in stores:
         total += trips * copies * (1 if id(store) in together else _stored(tile, store))
@@ -371,7 +397,7 @@ def pairs(stores: Sequence[Store], lane: Axis | None) -> list[tuple[Store, Store
 
 def _load(tile: Tile, read: Read) -> float:
     """The cost of a read in all copies of a tile."""
-    copies = prod(count for axis, count in tile.counts.items() if axis in read.free)
+    copies = _copies(tile, read.free)
     if not tile.lanes:
         return copies
     along = stride(read.tensor, read.indices, tile.lane)
@@ -382,6 +408,38 @@ def _load(tile: Tile, read: Read) -> float:
     return copies * (2 * along - 1 if few and along is not None else APART * tile.lanes)
 
 
+def _held(tile: Tile, leaves: Sequence[Leaf], stores: Sequence[tuple[Store, float]]) -> float:
+    """The bytes that the loops of a body, one after the other, touch for all copies of a tile."""
+    touched = {read.tensor: (leaf.trips, read.free) for leaf in leaves for read in leaf.reads}
+    for store, trips in stores:
+        free = frozenset[Axis]().union(*(index.free for index in store.indices))
+        touched[store.buffer] = trips, free
+    return sum(
+        BYTES[STORED[tensor.dtype]] * trips * _copies(tile, free)
+        for tensor, (trips, free) in touched.items()
+    )
+
+
+def _copies(tile: Tile, free: frozenset[Axis]) -> int:
+    """How many different elements a tile touches where the axes ``free`` tell them apart."""
+    return prod(count for axis, count in tile.counts.items() if axis in free)
+
+
+def _missed(tile: Tile, leaf: Leaf, read: Read) -> float:
+    """What a read in all copies of a tile waits for places of memory that it walks through alone.
+
+    A vector behind another one along the lanes comes from a line that is fetched ahead anyway.
+    """
+    if not {loop.axis for loop in (*tile.loops, leaf.loop)} <= read.free:
+        return 0.0
+    total = COLD
+    for axis, count in tile.counts.items():
+        if axis in read.free:
+            total *= 1 + AHEAD * (count - 1) if axis is tile.lane else count
+    return total
+
+
+@lru_cache(maxsize=65536)
 def stride(tensor: Tensor, indices: tuple[Expr, ...], axis: Axis | None) -> int | None:
     """How far apart neighbours along ``axis`` are; None if it varies."""
     if axis is None:

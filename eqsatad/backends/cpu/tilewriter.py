@@ -9,6 +9,7 @@ from itertools import product
 from math import ceil, prod
 
 from eqsatad.backends.cpu.expressions import Expressions, Place, Point
+from eqsatad.backends.cpu.scans import Scan, recognised
 from eqsatad.backends.cpu.statements import Statements
 from eqsatad.backends.cpu.text import Value, Writer, number
 from eqsatad.backends.cpu.tiles import Tile, length
@@ -45,6 +46,15 @@ def spread(tile: Tile) -> tuple[int, Expr]:
     return taken, normal(total)
 
 
+def unflattened(w: Writer, flat: Value, counts: Sequence[Value]) -> list[Value]:
+    """The place along each of some loops of ``counts``, the last one varying fastest."""
+    places: list[Value] = []
+    for count in reversed(counts[1:]):
+        places.append(w.two("urem", flat, count))
+        flat = w.two("udiv", flat, count)
+    return [flat, *reversed(places)]
+
+
 class TileWriter:
     """Writes a nest tile by tile, for the iterations ``%begin`` to ``%end`` of its range."""
 
@@ -62,7 +72,7 @@ class TileWriter:
         counts = [self._outside(tiles_along(self.tile, loop)) for loop in order]
         with ExitStack() as loops:
             flat = loops.enter_context(self.w.loop(Value("%begin", "i64"), Value("%end", "i64")))
-            places = self._unflattened(flat, counts[:taken])
+            places = unflattened(self.w, flat, counts[:taken])
             zero = number(0, "i64")
             for count in counts[taken:]:
                 places.append(loops.enter_context(self.w.loop(zero, count)))
@@ -70,6 +80,9 @@ class TileWriter:
             points = self._points(order, places)
             if self.tile.turned is not None:
                 self._turn(self.tile.turned, points)
+            elif self.tile.inner and recognised(self.tile.body) is not None:
+                scan = Scan(self.w, self.expressions, self.statements)
+                scan.write(self.tile.body, self.tile.lanes, points)
             elif self.tile.inner:
                 assert self.tile.lane is not None, "a vector lies along an axis"
                 self.statements.along(self.tile.body, self.tile.lane, self.tile.lanes, points)
@@ -83,7 +96,7 @@ class TileWriter:
         rows = [self.expressions.value(store.value, point) for point in points]
         for delta, column in enumerate(transposed(self.w, rows)):
             axes = {
-                axis: replace(place, lane=axis is across, delta=0 if axis is across else delta)
+                axis: replace(place, lane=int(axis is across), delta=0 if axis is across else delta)
                 if axis in (across, self.tile.lane)
                 else place
                 for axis, place in points[0].axes.items()
@@ -94,14 +107,6 @@ class TileWriter:
     def _outside(self, expr: Expr) -> Value:
         return self.expressions.value(expr, Point())
 
-    def _unflattened(self, flat: Value, counts: Sequence[Value]) -> list[Value]:
-        """The number of the tile along each loop, the last one varying fastest."""
-        places: list[Value] = []
-        for count in reversed(counts[1:]):
-            places.append(self.w.two("urem", flat, count))
-            flat = self.w.two("udiv", flat, count)
-        return [flat, *reversed(places)]
-
     def _points(self, order: Sequence[For], places: Sequence[Value]) -> list[Point]:
         tile = self.tile
         axes: dict[Axis, Place] = {}
@@ -109,7 +114,7 @@ class TileWriter:
         for loop, place in zip(order, places, strict=True):
             lane = loop.axis is tile.lane and tile.lanes > 0
             base = self._base(loop, place)
-            axes[loop.axis] = Place(base, lane=lane)
+            axes[loop.axis] = Place(base, lane=int(lane))
             if lane and self._ragged(loop):
                 here = self.w.two("add nsw", base, self.w.counting(tile.lanes))
                 mask = self.w.compare("icmp slt", here, self._outside(loop.stop))

@@ -8,37 +8,44 @@ touches is told apart by its first index, which is the row in both.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import prod
 
-from eqsatad.backends.blocks import expressions_of
 from eqsatad.backends.cpu.tiles import Tile, length
-from eqsatad.backends.cpu.tilewriter import spread
-from eqsatad.loops.nest import Accumulate, Block, For, Store, statements
+from eqsatad.backends.cpu.tilewriter import spread, tiles_along
+from eqsatad.loops.nest import Accumulate, Block, For, Store, expressions_of, statements
 from eqsatad.terms.nodes import Axis, Const, Expr, Read, Tensor
 from eqsatad.terms.walk import postorder
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The outermost loop of a step: ``extent`` values of ``axis``, ``unit`` in each iteration."""
+    """The outermost loop of a step: ``extent`` values of ``axis``.
+
+    ``turns`` iterations of the step, one after the other, take ``unit`` values.
+    """
 
     axis: Axis
     extent: int
     unit: int
     body: Block
+    turns: int = 1
 
     @property
     def iterations(self) -> int:
-        return -(-self.extent // self.unit)
+        return -(-self.extent // self.unit) * self.turns
 
 
 def rows_of(block: Block, tile: Tile | None) -> Rows | None:
     """The rows of a step that is ``block``, run by ``tile`` if there is one."""
     if tile is not None:
-        first = tile.order[0]
+        first, *others = tile.order[: spread(tile)[0]]
         found = _rows(first, tile.step(first.axis), tile.body)
-        whole = found is not None and found.extent >= found.unit
-        return found if whole and spread(tile)[0] == 1 else None
+        if found is None or found.extent < found.unit:
+            return None
+        turns = [tiles_along(tile, loop) for loop in others]
+        known = [count.value for count in turns if isinstance(count, Const)]
+        return replace(found, turns=prod(known)) if len(known) == len(turns) else None
     match block:
         case (For(parallel=True) as loop,):
             return _rows(loop, 1, loop.body)
