@@ -1,8 +1,9 @@
-"""What each rule of the catalog does on the gradients of the benchmarks.
+"""What each rule does on the gradients and the questions to the simplifier of the benchmarks.
 
-``python -m benchmarks.rules [--set legacy|workloads] [--only NAME] [--ablate none|theme|row]``.
-Matches, applications, e-nodes and seconds of each row, and the operations that are executed more
-without it or its theme; ``--save FILE`` keeps the answer and uses it again while it fits. Leaving
+``python -m benchmarks.rules [--set legacy|workloads|simplifier] [--only NAME]
+[--ablate none|theme|row]``. Matches, applications, e-nodes and seconds of each row, and the
+operations that are executed more without it or its theme, or the operators that the simplifier
+leaves more; ``--save FILE`` keeps the answer and uses it again while it fits. Leaving
 out rows one by one takes many times as long as leaving out themes.
 """
 
@@ -18,10 +19,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import track
 
+from benchmarks.index_cases import BOUNDED, PROVED, SHORTER, SMALL
 from benchmarks.legacy_cases import CASES
 from benchmarks.workload_cases import WORKLOADS
-from eqsatad.rules.catalog import load
-from eqsatad.stats import ABLATIONS, Subject, gathered, shown
+from eqsatad.rules.catalog import every_row
+from eqsatad.stats import ABLATIONS, gathered, shown
+from eqsatad.subjects import Question, Subject
 
 WIDTH = 120
 
@@ -41,7 +44,18 @@ def workloads() -> Iterator[Subject]:
             yield Subject(f"{name} {label}", case.output, inputs, case.sizes, head)
 
 
-SETS: dict[str, Callable[[], Iterator[Subject]]] = {"legacy": legacy, "workloads": workloads}
+def simplifier() -> Iterator[Question]:
+    """The questions whose answers are tested."""
+    for table in (SHORTER, PROVED, BOUNDED):
+        for name, (expr, _) in table.items():
+            yield Question(name, expr, SMALL)
+
+
+SETS: dict[str, Callable[[], Iterator[Subject | Question]]] = {
+    "legacy": legacy,
+    "workloads": workloads,
+    "simplifier": simplifier,
+}
 
 
 def followed(work: Sequence[tuple[str, Callable[[], None]]]) -> None:
@@ -53,21 +67,30 @@ def followed(work: Sequence[tuple[str, Callable[[], None]]]) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Gathers the statistics, prints them and returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--set", choices=SETS, action="append", help="both of them otherwise")
-    parser.add_argument("--only", metavar="NAME", action="append", help="only this gradient")
+    parser.add_argument("--set", choices=SETS, action="append", help="all of them otherwise")
+    parser.add_argument(
+        "--only", metavar="NAME", action="append", help="only this gradient or question"
+    )
     parser.add_argument("--ablate", choices=ABLATIONS, default="theme")
     parser.add_argument("--save", type=Path, metavar="FILE", help="kept here, and used again")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     options = parser.parse_args(arguments)
-    subjects = [
-        subject
+    asked = [
+        one
         for name in options.set or SETS
-        for subject in SETS[name]()
-        if options.only is None or subject.name in options.only
+        for one in SETS[name]()
+        if options.only is None or one.name in options.only
     ]
-    if not subjects:
-        parser.error("no such gradient")
-    found = gathered(subjects, load(), ablate=options.ablate, progress=followed, saved=options.save)
+    if not asked:
+        parser.error(f"nothing is called {' or '.join(options.only)}")
+    found = gathered(
+        [one for one in asked if isinstance(one, Subject)],
+        every_row(),
+        questions=[one for one in asked if isinstance(one, Question)],
+        ablate=options.ablate,
+        progress=followed,
+        saved=options.save,
+    )
     if options.json:
         print(json.dumps(asdict(found), indent=1))
     else:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console, Group
+from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
@@ -429,7 +430,10 @@ def _print_verdicts(verdicts: Sequence[Mapping[str, Any]], as_json: bool) -> Non
 def rule_statistics(
     program: Annotated[
         str | None,
-        typer.Argument(help="Statements in index notation; operators of the library otherwise."),
+        typer.Argument(
+            help="Statements in index notation; otherwise operators of the library, and questions "
+            "to the simplifier."
+        ),
     ] = None,
     shape: Shapes = None,
     wrt: Annotated[
@@ -449,16 +453,21 @@ def rule_statistics(
     Example: eqsatad rules stats "y\\[i] = sum(a\\[i,k]*exp(x\\[k]))" --shape a=64x64 --shape x=64
     --ablate row
     """
-    from eqsatad.rules.catalog import load
-    from eqsatad.stats import Subject, gathered, operators, shown
+    from eqsatad.rules.catalog import every_row
+    from eqsatad.stats import ABLATIONS, gathered, shown
+    from eqsatad.subjects import Subject, operators, questions
     from eqsatad.terms.text import op
 
+    _choices(ablate, ABLATIONS, "--ablate")
+    asked = list(questions()) if program is None else []
     if program is None:
         subjects = list(operators())
     else:
         output = op(program, **_shapes(shape))
         subjects = [Subject(output.name, output, tuple(_inputs(output, wrt)), _sizes(size))]
-    found = gathered(subjects, load(), ablate=ablate, progress=_in_turn, saved=save)
+    found = gathered(
+        subjects, every_row(), questions=asked, ablate=ablate, progress=_in_turn, saved=save
+    )
     if as_json:
         _print_json(asdict(found))
     else:
@@ -466,11 +475,13 @@ def rule_statistics(
 
 
 def _in_turn(work: Sequence[tuple[str, Callable[[], None]]]) -> None:
-    """Runs ``work`` behind a bar."""
-    with _bar("looking at rules", len(work)) as step:
-        for _, run in work:
+    """Runs ``work`` behind a bar that names what is being looked at."""
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=len(work))
+        for name, run in work:
+            progress.update(task, description=escape(name))
             run()
-            step()
+            progress.advance(task)
 
 
 @cache_app.command("show")

@@ -1,16 +1,17 @@
-"""What each row of a catalog does on a set of gradients: how often, at what price, to what use.
+"""What each row of a catalog does on a set of gradients and questions to the simplifier.
 
-Matches, applications, e-nodes and seconds are looked at while the gradients are simplified once
-more, without anything that is remembered from before. What rows are good for is found by leaving
-them out: the operations that the gradients execute without them, less those with them. Without a
-row that matched nowhere in a gradient the gradient is the same, so it is not tried.
+Matches, applications, e-nodes and seconds are looked at while everything is simplified once more,
+row by row, without anything that is remembered from before. What rows are good for is found by
+leaving them out: the operations that the gradients execute without them, less those with them.
+Rows of the simplifier are judged by the operators of its answers. Without a row that matched
+nowhere in a gradient the gradient is the same, so it is not tried.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
@@ -28,12 +29,19 @@ from eqsatad.extract.recall import code
 from eqsatad.loops.lower import lower
 from eqsatad.pipeline import Gradients, differentiate
 from eqsatad.rules.algebra import Limits
-from eqsatad.rules.catalog import AnyRow, Catalog, contents, themes
+from eqsatad.rules.catalog import AnyRow, Catalog, contents, simplifier_themes, themes
+from eqsatad.rules.describe import describe
 from eqsatad.rules.engine import Engine, clear_caches
-from eqsatad.rules.rule import IndexRow
-from eqsatad.rules.singly import Reporting, Work
+from eqsatad.rules.index_exchange import Names
+from eqsatad.rules.index_match import Rows
+from eqsatad.rules.index_trees import operators
+from eqsatad.rules.rule import DomainRow, IndexRow, IntervalRow, Row, TermRow
+from eqsatad.rules.simplifier import simplified
+from eqsatad.rules.singly import Answering, Reporting, TimedRows
 from eqsatad.rules.value_rule import ValueRule
 from eqsatad.rules.values import TooLargeError, canonical, encode, is_value
+from eqsatad.rules.work import Work
+from eqsatad.subjects import Question, Subject
 from eqsatad.terms.nodes import Stage, Tensor, digest
 from eqsatad.terms.walk import postorder
 
@@ -46,44 +54,40 @@ ABLATIONS = ("none", "theme", "row")
 USER = "other"
 """The theme of rows that do not come with eqsatad."""
 
-
-@dataclass(frozen=True)
-class Subject:
-    """A gradient of the set; ``sizes`` are numbers for symbolic extents."""
-
-    name: str
-    output: Tensor
-    inputs: tuple[Tensor, ...]
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    head: str | None = None
+NO_NODES = (IntervalRow, TermRow)
+"""Rows that are run without an e-graph, so that they make no nodes of one."""
 
 
 @dataclass
 class RowStats:
-    """What one row did in all gradients, and what is executed more without it.
+    """What one row did, and what is executed more without it; see docs/explain.md.
 
-    ``applied`` counts the matches of a value row that joined two classes, the domains that a
-    domain row led to, and the ends that an interval row narrowed. What is None was not looked at:
-    rows for indices and domains make no e-nodes, and ``saved`` is known where a row was left out.
+    ``nodes`` is None for rows that no e-graph runs, ``saved`` where the row was not left out.
     """
 
     row: str
     theme: str
-    matches: int = 0
-    applied: int | None = None
-    nodes: int | None = None
-    seconds: float | None = None
+    kind: str
+    matches: int
+    applied: int
+    nodes: int | None
+    seconds: float
     saved: int | None = None
 
 
 @dataclass
 class Stats:
-    """What the rows did; ``saved`` is by theme, ``operations`` with all rows by subject."""
+    """What the rows did; ``saved`` is by theme.
+
+    ``operations`` are those that the gradients execute with all rows, and ``operators`` those of
+    the answers of the simplifier, by name.
+    """
 
     key: str
     rows: list[RowStats]
     saved: dict[str, int]
     operations: dict[str, int]
+    operators: dict[str, int]
 
     @property
     def idle(self) -> list[str]:
@@ -109,7 +113,10 @@ class Stats:
 
     def save(self, path: Path) -> None:
         """Writes the statistics to ``path``."""
-        path.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+        try:
+            path.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise ArgumentError(f"cannot write {path}: {error.strerror}") from error
 
 
 Progress = Callable[[Sequence[tuple[str, Callable[[], None]]]], None]
@@ -126,12 +133,13 @@ def gathered(
     subjects: Sequence[Subject],
     catalog: Catalog,
     *,
+    questions: Sequence[Question] = (),
     cost: str = "count",
     ablate: str = "theme",
     progress: Progress = quietly,
     saved: Path | None = None,
 ) -> Stats:
-    """What the rows of ``catalog`` do in the gradients ``subjects``.
+    """What the rows of ``catalog`` do in the gradients ``subjects``, and in ``questions``.
 
     ``ablate`` is what is left out in turn: every ``theme``, every ``row``, or ``none``. What is
     in the file ``saved`` is taken from there if it answers the same question, else written there.
@@ -139,77 +147,81 @@ def gathered(
     if ablate not in ABLATIONS:
         raise ArgumentError(f"no ablation {ablate!r}; there are {', '.join(ABLATIONS)}")
     asked = [
-        (s.name, s.head, s.output.key, *(t.key for t in s.inputs), sorted(s.sizes.items()))
-        for s in subjects
+        *(
+            (s.name, s.head, s.output.key, *(t.key for t in s.inputs), sorted(s.sizes.items()))
+            for s in subjects
+        ),
+        *((q.name, q.expr.key, [(v.key, ends) for v, ends in q.bounds.items()]) for q in questions),
     ]
     key = digest(code(), contents(catalog), cost, ablate, *map(str, asked))
     if saved and saved.exists() and (known := Stats.load(saved)).key == key:
         return known
-    found = _Gathering(subjects, catalog, cost).stats(key, ablate, progress)
+    found = _Gathering(subjects, questions, catalog, cost).stats(key, ablate, progress)
     if saved:
         found.save(saved)
     return found
 
 
-def shown(stats: Stats) -> Group:
-    """The statistics as tables, what saves most first, and the rows that never matched."""
-    rows = Table()
-    for name in ("row", "theme", *FIGURES, "ms", "saved"):
-        rows.add_column(name, justify="left" if name in ("row", "theme") else "right")
-    for row in stats.ranked():
-        figures = (_figure(getattr(row, name)) for name in FIGURES)
-        spent = "-" if row.seconds is None else f"{1000 * row.seconds:.1f}"
-        rows.add_row(row.row, row.theme, *figures, spent, _figure(row.saved))
-    total = sum(stats.operations.values())
-    parts: list[Table | Text] = [
-        Text(f"{len(stats.operations)} gradients, {total:,} operations executed"),
-        rows,
-    ]
-    if stats.saved:
-        saved = Table("theme", Column("saved", justify="right"))
-        for theme, number in sorted(stats.saved.items(), key=lambda item: -item[1]):
-            saved.add_row(theme, _figure(number))
-        parts.append(saved)
-    return Group(*parts, Text(f"never matched: {', '.join(stats.idle) or 'none'}"))
-
-
-FIGURES = ("matches", "applied", "nodes")
-
-
-def _figure(number: int | None) -> str:
-    return "-" if number is None else f"{number:,}"
-
-
 class _Gathering:
-    """One run over all subjects."""
+    """One run over everything that is asked."""
 
-    def __init__(self, subjects: Sequence[Subject], catalog: Catalog, cost: str) -> None:
+    def __init__(
+        self,
+        subjects: Sequence[Subject],
+        questions: Sequence[Question],
+        catalog: Catalog,
+        cost: str,
+    ) -> None:
         self._subjects = subjects
-        self._catalog = catalog
+        self._questions = questions
+        self._catalog = tuple(row for row in catalog if questions or not isinstance(row, TermRow))
         self._cost = cost
-        self._themes = {id(row): theme for theme, rows in themes().items() for row in rows}
+        known = {**themes(), **simplifier_themes()}
+        self._themes = {id(row): theme for theme, rows in known.items() for row in rows}
         self._work: dict[str, Work] = {row.name: Work() for row in catalog}
-        self._fired: dict[str, list[Subject]] = {row.name: [] for row in catalog}
-        self._operations: dict[str, int] = {}
+        self._fired: dict[str, list[Subject | Question]] = {row.name: [] for row in catalog}
+        self._counts: dict[Subject | Question, int] = {}
         self._saved: dict[str, int] = {}
 
     def stats(self, key: str, ablate: str, progress: Progress) -> Stats:
         """The statistics, once everything has been worked out."""
-        progress([(subject.name, partial(self._look, subject)) for subject in self._subjects])
+        everything = (*self._subjects, *self._questions)
+        progress([(asked.name, partial(self._look, asked)) for asked in everything])
         groups = self._groups(ablate)
-        progress([(name, partial(self._without, name, groups[name])) for name in groups])
+        progress(
+            [
+                (f"without {name}", partial(self._without, name, rows))
+                for name, rows in groups.items()
+            ]
+        )
         rows = [self._row(row, self._saved if ablate == "row" else {}) for row in self._catalog]
         by_theme = self._saved if ablate == "theme" else {}
-        return Stats(key, rows, by_theme, self._operations)
+        counts = [
+            {asked.name: self._counts[asked] for asked in part}
+            for part in (self._subjects, self._questions)
+        ]
+        return Stats(key, rows, by_theme, *counts)
 
-    def _look(self, subject: Subject) -> None:
-        """What the rows do in the gradients of ``subject``, and what these execute."""
-        gradients = _gradients(subject, self._catalog, self._cost)
-        self._operations[subject.name] = _executed(subject, gradients)
-        for name, work in observed(gradients.derived, self._catalog, MODELS[self._cost]).items():
+    def _look(self, asked: Subject | Question) -> None:
+        """What the rows do with what is ``asked``, and how much is left of it."""
+        self._counts[asked] = self._count(asked, self._catalog)
+        for name, work in self._observed(asked).items():
             self._work[name].include(work)
             if work.matches:
-                self._fired[name].append(subject)
+                self._fired[name].append(asked)
+
+    def _count(self, asked: Subject | Question, catalog: Catalog) -> int:
+        if isinstance(asked, Subject):
+            return operations(asked, catalog, self._cost)
+        return answered(asked, Rows(_of_simplifier(catalog)))
+
+    def _observed(self, asked: Subject | Question) -> dict[str, Work]:
+        if isinstance(asked, Subject):
+            derived = _gradients(asked, self._catalog, self._cost).derived
+            return observed(derived, self._catalog, MODELS[self._cost])
+        rows = TimedRows(_of_simplifier(self._catalog))
+        answered(asked, rows)
+        return rows.work
 
     def _groups(self, ablate: str) -> dict[str, list[AnyRow]]:
         """What is left out together, by name."""
@@ -220,60 +232,65 @@ class _Gathering:
         return groups
 
     def _without(self, name: str, left_out: Sequence[AnyRow]) -> None:
-        """What is executed more without the rows ``left_out``."""
+        """How much more there is without the rows ``left_out``."""
         names = {row.name for row in left_out}
         rules = tuple(row for row in self._catalog if row.name not in names)
-        met = {s.name: s for row in left_out for s in self._fired[row.name]}
-        self._saved[name] = sum(
-            operations(subject, rules, self._cost) - self._operations[subject.name]
-            for subject in met.values()
-        )
+        met = dict.fromkeys(asked for row in left_out for asked in self._fired[row.name])
+        self._saved[name] = sum(self._count(asked, rules) - self._counts[asked] for asked in met)
 
     def _theme(self, row: AnyRow) -> str:
         return self._themes.get(id(row), USER)
 
     def _row(self, row: AnyRow, saved: Mapping[str, int]) -> RowStats:
         work = self._work[row.name]
-        found = RowStats(row.name, self._theme(row), work.matches, saved=saved.get(row.name))
-        if not isinstance(row, IndexRow):
-            found.applied = work.applied
-        if isinstance(row, ValueRule):
-            found.nodes, found.seconds = work.nodes, work.seconds
-        return found
+        return RowStats(
+            row.name,
+            self._theme(row),
+            describe(row)["kind"],
+            work.matches,
+            work.applied,
+            None if isinstance(row, NO_NODES) else work.nodes,
+            work.seconds,
+            saved.get(row.name),
+        )
 
 
 def operations(subject: Subject, rules: Catalog, cost: str = "count") -> int:
     """The operations that the gradients of ``subject`` execute as ``rules`` leave them."""
-    return _executed(subject, _gradients(subject, rules, cost))
+    total = _gradients(subject, rules, cost).report(sizes=subject.sizes).total
+    return sum(getattr(total, name) for name in OPERATIONS)
 
 
 def _gradients(subject: Subject, rules: Catalog, cost: str) -> Gradients:
+    rules = tuple(row for row in rules if not isinstance(row, TermRow))
     return differentiate(
         subject.output, list(subject.inputs), subject.head, cost=cost, rules=rules, trusted=True
     )
 
 
-def _executed(subject: Subject, gradients: Gradients) -> int:
-    total = gradients.report(sizes=subject.sizes).total
-    return sum(getattr(total, name) for name in OPERATIONS)
+def answered(question: Question, rows: Rows) -> int:
+    """The operators of what the simplifier answers with ``rows``."""
+    return operators(Names().tree(simplified(question.expr, rows, question.bounds)))
+
+
+def _of_simplifier(catalog: Catalog) -> tuple[TermRow, ...]:
+    return tuple(row for row in catalog if isinstance(row, TermRow))
 
 
 def observed(outputs: Sequence[Tensor], catalog: Catalog, cost: CostModel) -> dict[str, Work]:
     """What each row of ``catalog`` does while ``outputs`` are simplified and become loops."""
     clear_caches()
     engine = Engine.of(catalog)
-    values = tuple(row for row in catalog if isinstance(row, ValueRule))
-    watch = _Observer(Reporting(values))
+    answering = Answering([row for row in catalog if isinstance(row, Row)])
+    engine.indices.watch = answering.look
+    watch = _Observer(Reporting([row for row in catalog if isinstance(row, ValueRule)]))
     found_outputs = Simplification(catalog, cost, Limits(), watch).of(outputs).outputs
     lower(list(found_outputs), simplify=engine.simplify)
-    found = {row.name: watch.work.get(row.name, Work()) for row in catalog}
-    bounds = engine.indices.bounds
-    for counts, applied in (
-        (engine.tally.matches, engine.domains.followed),
-        (bounds.matches, bounds.narrowed),
-    ):
-        for name, number in counts.items():
-            found[name].include(Work(number, applied[name]))
+    engine.indices.watch = None
+    found = {**watch.work, **answering.work, **engine.indices.bounds.work()}
+    for row in catalog:
+        if isinstance(row, DomainRow):
+            found[row.name].applied = engine.domains.followed[row.name]
     return found
 
 
@@ -286,7 +303,7 @@ class _Observer:
         self._met: set[tuple[Stage, tuple[Stage, ...]]] = set()
 
     def became(self, phase: str, before: Sequence[Tensor], after: Sequence[Tensor]) -> None:
-        """Nothing: rows are looked at where values are rewritten, and in the engine's tally."""
+        """Nothing: rows are looked at where values are rewritten, and where indices are asked."""
 
     def rewrote(self, stage: Stage, problem: Problem, rewritten: Stage | None) -> None:
         """Looks at what the rows do with the value of ``problem``, once."""
@@ -309,44 +326,46 @@ class _Observer:
             self.work.setdefault(name, Work()).include(work)
 
 
-def operators() -> Iterator[Subject]:
-    """Gradients of operators of the library, small enough to be counted many times."""
-    from eqsatad import library as nn
-    from eqsatad.terms.builders import placeholder
+NUMBERS = ("matches", "applied", "nodes", "ms", "saved")
 
-    image, rows = (1, 2, 6, 6), (3, 5)
-    makers: Sequence[tuple[str, Callable[..., Tensor], Sequence[Sequence[int]]]] = (
-        ("matmul", nn.matmul, ((3, 4), (4, 2))),
-        ("dense", nn.dense, ((3, 4), (2, 4), (2,))),
-        ("convolution", lambda x, w: nn.conv2d(x, w, pad=1), (image, (2, 2, 3, 3))),
-        ("strided convolution", lambda x, w: nn.conv2d(x, w, stride=2), (image, (2, 2, 3, 3))),
-        (
-            "dilated convolution",
-            lambda x, w: nn.conv1d(x, w, stride=3, dilation=2),
-            ((1, 2, 13), (2, 2, 3)),
-        ),
-        ("transposed convolution", lambda x, w: nn.conv2d_transpose(x, w, stride=2),
-         ((1, 2, 3, 3), (2, 2, 2, 2))),
-        ("max pooling", lambda x: nn.max_pool(x, 2), (image,)),
-        ("average pooling", lambda x: nn.avg_pool(x, 3, stride=2, pad=1), ((1, 1, 7, 7),)),
-        ("adaptive pooling", lambda x: nn.adaptive_avg_pool(x, (2, 3)), ((1, 1, 5, 7),)),
-        ("softmax", nn.softmax, (rows,)),
-        ("log softmax", nn.log_softmax, (rows,)),
-        ("layer norm", nn.layer_norm, (rows, (5,), (5,))),
-        ("rms norm", nn.rms_norm, (rows, (5,))),
-        ("batch norm", nn.batch_norm, ((3, 2, 2, 2), (2,), (2,))),
-        ("response norm", nn.local_response_norm, ((1, 5, 2, 2),)),
-        ("cumulative sum", nn.cumsum, ((8,),)),
-        ("maximum", lambda x: nn.max(x, 1), (rows,)),
-        ("mean", lambda x: nn.mean(x, 0), (rows,)),
-        ("reshape", lambda x: nn.reshape(x, (4, 6)), ((2, 3, 4),)),
-        ("concatenate", lambda x, y: nn.concatenate([x, y]), ((2, 3), (4, 3))),
-        ("reflection", lambda x: nn.pad_reflect(x, 2), (rows,)),
-        ("strided slice", lambda x: nn.strided_slice(x, 7, 0, -2), ((8,),)),
-        ("windows", lambda x: nn.unfold(x, 3), ((1, 1, 5, 5),)),
-        ("pixel shuffle", lambda x: nn.pixel_shuffle(x, 2), ((1, 4, 2, 3),)),
-        ("resize", lambda x: nn.resize_bilinear(x, (5, 4)), ((1, 1, 3, 3),)),
-    )  # fmt: skip
-    for name, make, shapes in makers:
-        inputs = tuple(placeholder(shape, name=f"x{n}") for n, shape in enumerate(shapes))
-        yield Subject(name, make(*inputs), inputs)
+
+def shown(stats: Stats) -> Group:
+    """The statistics as tables, what saves most first, and the rows that never matched."""
+    counted = (
+        (stats.operations, "gradients", "operations executed", False),
+        (stats.operators, "questions to the simplifier", "operators in the answers", True),
+    )
+    ranked = stats.ranked()
+    parts: list[Table | Text] = []
+    for counts, asked, unit, simplifying in counted:
+        rows = [row for row in ranked if (row.kind == "term") is simplifying]
+        if counts:
+            parts.append(Text(f"{len(counts)} {asked}, {sum(counts.values()):,} {unit}"))
+            parts.append(_table_of_rows(rows))
+            parts += _table_of_themes(stats.saved, {row.theme for row in rows})
+    return Group(*parts, Text(f"never matched: {', '.join(stats.idle) or 'none'}"))
+
+
+def _table_of_rows(rows: Sequence[RowStats]) -> Table:
+    table = Table(Column("row", overflow="fold"), Column("theme", overflow="fold"))
+    for name in NUMBERS:
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        figures = [_figure(number) for number in (row.matches, row.applied, row.nodes)]
+        spent = f"{1000 * row.seconds:,.1f}"
+        table.add_row(row.row, row.theme, *figures, spent, _figure(row.saved))
+    return table
+
+
+def _table_of_themes(saved: Mapping[str, int], themes: set[str]) -> list[Table | Text]:
+    own = {theme: number for theme, number in saved.items() if theme in themes}
+    if not own:
+        return []
+    table = Table("theme", Column("saved", justify="right"))
+    for theme, number in sorted(own.items(), key=lambda item: -item[1]):
+        table.add_row(theme, _figure(number))
+    return [table]
+
+
+def _figure(number: int | None) -> str:
+    return "-" if number is None else f"{number:,}"

@@ -17,7 +17,8 @@ from eqsatad.rules.catalog import load, themes
 from eqsatad.rules.singly import PAIR, Choice, Reporting
 from eqsatad.rules.value_rule import ValueRule
 from eqsatad.rules.values import encode
-from eqsatad.stats import RowStats, Stats, Subject, gathered, operations, operators
+from eqsatad.stats import RowStats, Stats, gathered, operations
+from eqsatad.subjects import Question, Subject, operators, questions
 from eqsatad.terms.nodes import Apply, Expr
 from eqsatad.terms.ops import OPS
 

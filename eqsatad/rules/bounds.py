@@ -9,6 +9,7 @@ from `terms.ranges`. Ends are kept per form, since a form determines the ranges 
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from eqsatad.errors import RuleError
 from eqsatad.rules.describe import spelled
 from eqsatad.rules.literals import evaluate_literal
 from eqsatad.rules.rule import AXIS, LITERAL, Condition, Define, IntervalRow, Known, Letter
+from eqsatad.rules.work import Work
 from eqsatad.terms.linear import Linear, atom, linear
 from eqsatad.terms.nodes import Apply, Axis, Const, Expr
 from eqsatad.terms.ops import ADD, FLOORDIV, MUL, NEG, SUB
@@ -56,6 +58,23 @@ class Bounds:
         found = self._end((side, Linear(0, form.terms)))
         return None if found is None else found + form.const
 
+    def work(self) -> dict[str, Work]:
+        """What each row did; its time is that of looking at every form once more.
+
+        All that it asks is known by then, so the time is its own.
+        """
+        found = {
+            row.name: Work(self.matches[row.name], self.narrowed[row.name]) for row, _ in self._rows
+        }
+        for form in list(self._matches):
+            for row, pattern in self._rows:
+                start = time.perf_counter()
+                for match in self._read(row, pattern, form):
+                    self._value(row.low, match)
+                    self._value(row.high, match)
+                found[row.name].seconds += time.perf_counter() - start
+        return found
+
     def _end(self, question: tuple[str, Linear]) -> int | None:
         if question in self._known:
             return self._known[question]
@@ -87,15 +106,18 @@ class Bounds:
         if (known := self._matches.get(form)) is not None:
             return known
         found = [
-            (row, match)
-            for row, pattern in self._rows
-            for match in leading_matches(pattern, form)
-            if all(self._holds(condition, match) for condition in row.when)
+            (row, match) for row, pattern in self._rows for match in self._read(row, pattern, form)
         ]
         self.matches.update(row.name for row, _ in found)
         if not self._cut:
             self._matches[form] = found
         return found
+
+    def _read(self, row: IntervalRow, pattern: Shape, form: Linear) -> Iterator[Match]:
+        """What the letters of ``row`` stand for where it speaks of ``form``."""
+        for match in leading_matches(pattern, form):
+            if all(self._holds(condition, match) for condition in row.when):
+                yield match
 
     def _opaque(self, side: str, form: Linear) -> int | None:
         """An end of ``1 * atom`` where no row speaks of the atom."""

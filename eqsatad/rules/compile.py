@@ -319,7 +319,7 @@ def guard_parts(guard: Expr) -> tuple[str, Expr]:
     return "zero" if guard.op is EQ else "atleast", forms[guard.op]
 
 
-def compile_index(row: IndexRow) -> Compiled:
+def compile_index(row: IndexRow, ruleset: str = INDICES) -> Compiled:
     """The egglog rule of an index or guard row: it unites a question with an answer."""
     query = _Query(row)
     before = row.before
@@ -338,10 +338,10 @@ def compile_index(row: IndexRow) -> Compiled:
     query.settle()
     for condition in row.when:
         query.condition(condition)
-    return query.compiled(f"(union root {answer(row.after)})", INDICES)
+    return query.compiled(f"(union root {answer(row.after)})", ruleset)
 
 
-def compile_domain(row: DomainRow) -> Compiled:
+def compile_domain(row: DomainRow, ruleset: str = DOMAINS) -> Compiled:
     """The egglog rule of a domain row: it writes a line into ``solution``."""
     query = _Query(row)
     slots: list[str] = []
@@ -368,4 +368,4 @@ def compile_domain(row: DomainRow) -> Compiled:
     guards = " ".join((*slots, "-1")[:2])
     value = query.index(row.value)
     line = f'"{row.name}" {CANDIDATE} {guards} {axis} {value} {size} {leaves}'
-    return query.compiled(f"(solution {line})", DOMAINS)
+    return query.compiled(f"(solution {line})", ruleset)

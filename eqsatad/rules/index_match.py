@@ -8,7 +8,7 @@ minimum with the opposite sign, and a select is also the one with its condition 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, reduce
 
 from eqsatad.errors import RuleError
@@ -56,9 +56,21 @@ def head(row: TermRow) -> str:
     return HEADS[before.op]
 
 
-def rewritten(rows: dict[str, list[TermRow]], node: Node, facts: Facts) -> Iterator[Node]:
-    """What ``rows`` make of ``node``: for an atom or a sum a form, else a condition."""
-    for row in rows.get(node[0], ()):
+class Rows:
+    """Rows of the simplifier, by the kind of node that they replace."""
+
+    def __init__(self, rows: Iterable[TermRow]) -> None:
+        self._rows: dict[str, list[TermRow]] = {}
+        for row in rows:
+            self._rows.setdefault(head(row), []).append(row)
+
+    def rewritten(self, node: Node, facts: Facts) -> Iterator[Node]:
+        """What the rows make of ``node``: for an atom or a sum a form, else a condition."""
+        for row in self._rows.get(node[0], ()):
+            yield from self.made(row, node, facts)
+
+    def made(self, row: TermRow, node: Node, facts: Facts) -> Iterator[Node]:
+        """What one of the rows makes of ``node``."""
         for match, sign in _roots(row.before, node):
             if _holds(row, match, facts):
                 new = instance(row.after, match)

@@ -42,15 +42,12 @@ from eqsatad.rules.index_forms import (
     single,
     times,
 )
-from eqsatad.rules.index_match import rewritten
+from eqsatad.rules.index_match import Rows
 from eqsatad.rules.index_narrow import narrowed
 from eqsatad.rules.index_spelling import cost
-from eqsatad.rules.rule import TermRow
 
 SLACK = 2
 """How many operators more than the shortest a node may have to be rewritten further."""
-
-Rows = dict[str, list[TermRow]]
 
 
 def improved(node: Node, facts: Facts, rows: Rows) -> Node:
@@ -75,7 +72,7 @@ def improved(node: Node, facts: Facts, rows: Rows) -> Node:
 def _rewritings(root: Node, facts: Facts, rows: Rows) -> Iterator[Node]:
     """``root`` with one part replaced by what a row makes of it."""
     for node in inside(root):
-        for new in chain(rewritten(rows, node, facts), _opened(node), _joined(node)):
+        for new in chain(rows.rewritten(node, facts), _opened(node), _joined(node)):
             if new != node and facts.budget.spend("rewritings"):
                 yield narrowed(new if node == root else replaced(root, node, new), facts)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -66,6 +66,17 @@ class Tally:
             self.matches[name] = self.matches.get(name, 0) + number
 
 
+@dataclass(frozen=True)
+class Asked:
+    """One question to the e-graph: what it was told, which rows matched, and its answer."""
+
+    ruleset: str
+    facts: str
+    table: str
+    matches: dict[str, int]
+    found: list[tuple[Any, ...]]
+
+
 class Indices:
     """Simplifies index expressions and decides guards with the rows of one catalog."""
 
@@ -74,6 +85,8 @@ class Indices:
             well_formed(row)
         self.bounds = Bounds([row for row in rows if isinstance(row, IntervalRow)])
         self.tally = Tally()
+        # Who wants to see every question.
+        self.watch: Callable[[Asked], None] | None = None
         self._ranks = {row.name: row.rank for row in rows if isinstance(row, DomainRow)}
         # One graph for each ruleset, since a scope copies the whole of a graph.
         self._rules = {
@@ -104,14 +117,17 @@ class Indices:
     def ask(self, facts: Facts, ruleset: str, table: str) -> list[tuple[Any, ...]]:
         """The rows of ``table`` once ``ruleset`` has run on ``facts``."""
         start = time.perf_counter()
-        session = self._sessions[ruleset]
+        session, text = self._sessions[ruleset], facts.text()
         with session.scope():
-            session.execute(facts.text())
-            self.tally.count(session.step(ruleset).matches)
+            session.execute(text)
+            matches = session.step(ruleset).matches
             found = session.table(table)
+        self.tally.count(matches)
         self.tally.nodes += len(facts.lines)
         self.tally.rounds += 1
         self.tally.seconds += time.perf_counter() - start
+        if self.watch is not None:
+            self.watch(Asked(ruleset, text, table, matches, found))
         return found
 
     def simplify(self, exprs: Sequence[Expr]) -> list[Expr]:

@@ -16,7 +16,7 @@ from eqsatad.rules.given import Rules, gathered
 from eqsatad.rules.index_exchange import Names, accepted, conditions, spans
 from eqsatad.rules.index_facts import Budget, Facts
 from eqsatad.rules.index_forms import Node, minus, number, scaled
-from eqsatad.rules.index_match import head
+from eqsatad.rules.index_match import Rows
 from eqsatad.rules.index_narrow import narrowed
 from eqsatad.rules.index_proposals import improved
 from eqsatad.rules.index_ranges import Interval
@@ -45,6 +45,17 @@ def simplify(
     of rows, which are added to those of eqsatad; they are checked unless they are ``trusted``.
     """
     rows = _rows(gathered(rules, trusted=trusted, default=_own))
+    return simplified(expr, rows, bounds, assume, budget)
+
+
+def simplified(
+    expr: Expr,
+    rows: Rows,
+    bounds: Bounds | None = None,
+    assume: Assumed = (),
+    budget: Budget | None = None,
+) -> Expr:
+    """``expr`` as `simplify` makes it with ``rows``."""
     expr = accepted(expr, "simplify")
     names, node, facts = _asked(expr, bounds, assume, "simplify", budget)
     before = names.tree(expr)
@@ -133,13 +144,9 @@ def _own() -> Catalog:
 
 
 @lru_cache(maxsize=8)
-def _rows(catalog: Catalog) -> dict[str, list[TermRow]]:
-    """The rows of the simplifier in ``catalog``, by the kind of node that they replace."""
-    rows: dict[str, list[TermRow]] = {}
-    for row in catalog:
-        if isinstance(row, TermRow):
-            rows.setdefault(head(row), []).append(row)
-    return rows
+def _rows(catalog: Catalog) -> Rows:
+    """The rows of the simplifier in ``catalog``."""
+    return Rows(row for row in catalog if isinstance(row, TermRow))
 
 
 def _asked(

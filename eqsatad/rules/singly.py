@@ -1,4 +1,4 @@
-"""Value rows one by one: which of them unite two terms, and what each of them does to an e-graph.
+"""Rows one by one: which unite two terms, and what each of them does.
 
 The search runs all rows of a round at once, which is quick and tells nothing about single rows.
 Here every row is a ruleset of its own, so that any choice of rows can be run on one e-graph, and
@@ -8,14 +8,21 @@ so that what a row would do can be looked at in a scope that is then undone.
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from typing import Any
 
 from eqsatad.rules.algebra import SETTLE, Limits, prelude, terms
+from eqsatad.rules.compile import DOMAINS, INDICES, PRELUDE, Compiled, compile_domain, compile_index
+from eqsatad.rules.index_facts import Facts
+from eqsatad.rules.index_forms import Node
+from eqsatad.rules.index_match import Rows
+from eqsatad.rules.indices import Asked
+from eqsatad.rules.rule import DomainRow, IndexRow, Row, TermRow
 from eqsatad.rules.session import Session
 from eqsatad.rules.value_rule import ValueRule, compiled
 from eqsatad.rules.values import Encoded
+from eqsatad.rules.work import Work
 
 PAIR = "atan2"
 """What holds two terms in one e-graph: a function that no row speaks of."""
@@ -70,27 +77,6 @@ class Choice:
         """The schedule that runs those of ``rows`` that are in ``group``."""
         own = (self._rulesets.get((name, group), ()) for name in rows)
         return " ".join(f"(run {ruleset})" for rulesets in own for ruleset in rulesets)
-
-
-@dataclass
-class Work:
-    """What a row did: matches, those that joined two classes, e-nodes that it made, seconds.
-
-    ``applied``, ``nodes`` and ``seconds`` are those of the row alone on the e-graph of each round:
-    a node that two rows make counts for both.
-    """
-
-    matches: int = 0
-    applied: int = 0
-    nodes: int = 0
-    seconds: float = 0.0
-
-    def include(self, other: Work) -> None:
-        """Adds what was done elsewhere."""
-        self.matches += other.matches
-        self.applied += other.applied
-        self.nodes += other.nodes
-        self.seconds += other.seconds
 
 
 REPORTING = """
@@ -167,3 +153,70 @@ class Reporting:
 
 SLOWER = 20
 """How much longer than a search it may take to look at its rows."""
+
+
+OPEN = ("Quotient", "Zero", "NotNegative")
+"""What an answer begins with that is the question itself."""
+
+
+class Answering:
+    """E-graphs that are asked what the search asks, one row of indices or domains at a time."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.work = {row.name: Work() for row in rows if isinstance(row, IndexRow | DomainRow)}
+        self._rows: dict[str, dict[str, str]] = {}
+        self._graphs: dict[str, Session] = {}
+        for ruleset, kind, compiled_as in KINDS:
+            own = {row: f"only{n}" for n, row in enumerate(rows) if isinstance(row, kind)}
+            texts = [f"(ruleset {one})" for one in own.values()]
+            texts += [compiled_as(row, one).text for row, one in own.items()]
+            self._rows[ruleset] = {row.name: one for row, one in own.items()}
+            self._graphs[ruleset] = Session([*PRELUDE, *texts])
+
+    def look(self, asked: Asked) -> None:
+        """Looks at what every row by itself has to say to a question."""
+        graph = self._graphs[asked.ruleset]
+        with graph.scope():
+            graph.execute(asked.facts)
+            for name, own in self._rows[asked.ruleset].items():
+                if name in asked.matches:
+                    self.work[name].include(_said(graph, own, asked, asked.matches[name]))
+                else:
+                    self.work[name].seconds += graph.step(own).seconds
+
+
+KINDS: tuple[tuple[str, type[Row], Callable[..., Compiled]], ...] = (
+    (INDICES, IndexRow, compile_index),
+    (DOMAINS, DomainRow, compile_domain),
+)
+
+
+def _said(graph: Session, own: str, asked: Asked, matches: int) -> Work:
+    """What the row whose ruleset is ``own`` does; lines of the answer that it gives are applied."""
+    with graph.scope():
+        before = terms(graph)
+        seconds = graph.step(own).seconds
+        applied = sum(line in asked.found for line in graph.table(asked.table) if not _open(line))
+        return Work(matches, applied, terms(graph) - before, seconds)
+
+
+def _open(line: Sequence[Any]) -> bool:
+    """Whether a line of answers says no more than what was asked."""
+    return isinstance(line[1], tuple) and line[1][0] in OPEN
+
+
+class TimedRows(Rows):
+    """Rows of the simplifier that tell what each of them did."""
+
+    def __init__(self, rows: Sequence[TermRow]) -> None:
+        super().__init__(rows)
+        self.work = {row.name: Work() for row in rows}
+
+    def made(self, row: TermRow, node: Node, facts: Facts) -> Iterator[Node]:
+        """What ``row`` makes of ``node``, noted."""
+        start = time.perf_counter()
+        found = list(super().made(row, node, facts))
+        seconds = time.perf_counter() - start
+        applied = len({new for new in found if new != node})
+        self.work[row.name].include(Work(len(found), applied, 0, seconds))
+        return iter(found)

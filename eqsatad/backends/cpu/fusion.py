@@ -8,6 +8,7 @@ extent, which gives the right offset; only offsets are looked at after this.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from eqsatad.backends.access import flat
 from eqsatad.loops.nest import (
@@ -28,16 +29,40 @@ ZERO = Const(0, "index")
 
 
 def fused(loops: Sequence[For], body: Block) -> tuple[tuple[For, ...], Block]:
-    """``loops`` with neighbours joined where that is possible, and the body that fits them."""
+    """``loops`` with neighbours joined where that is possible, and the body that fits them.
+
+    Loops of the body that are right inside each other are joined as well.
+    """
+    done, body = _fused(loops, body)
+    return done, tuple(map(_inside, body))
+
+
+def _fused(loops: Sequence[For], body: Block) -> tuple[tuple[For, ...], Block]:
     done: list[For] = []
     for loop in reversed(loops):
         if done and (size := _joined(loop, done[0], body)) is not None:
             axis = Axis(f"{loop.axis.name}_{done[0].axis.name}", Const(size, "index"))
             body = replaced(body, {loop.axis: ZERO, done[0].axis: axis})
-            done[0] = For(axis, ZERO, axis.extent, body, True)
+            done[0] = replace(done[0], axis=axis, start=ZERO, stop=axis.extent, body=body)
         else:
             done.insert(0, loop)
     return tuple(done), body
+
+
+def _inside(statement: Statement) -> Statement:
+    """``statement`` with loops right inside each other joined, if it is such loops."""
+    loops: list[For] = []
+    block: Block = (statement,)
+    while len(block) == 1 and isinstance(loop := block[0], For):
+        loops.append(loop)
+        block = loop.body
+    if len(loops) < 2:
+        return statement
+    done, block = _fused(loops, block)
+    for loop in reversed(done):
+        block = (replace(loop, body=block),)
+    (result,) = block
+    return result
 
 
 def _joined(outer: For, inner: For, body: Block) -> int | None:

@@ -4,13 +4,15 @@ A nest that adds up products of two reads, one of which serves several results, 
 instead: with zeros around them, so that bounds that only keep reads in range are not needed; with
 the axis of the vectors innermost; and with a stride made a dimension of its own. The copies are
 temporaries and copying them is part of the program. What a bound left out is then a product with
-zero, so an infinity or a NaN there becomes visible; ``exact`` programs are not packed.
+zero, which is NaN where the other factor is infinite or NaN; results that come out NaN are worked
+out again with the bounds. ``exact`` programs are not packed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import ceil, prod
 
 from eqsatad.backends.cpu.effort import index
@@ -20,6 +22,7 @@ from eqsatad.loops.nest import (
     Assign,
     Block,
     For,
+    If,
     LoopProgram,
     Nest,
     Statement,
@@ -36,9 +39,11 @@ from eqsatad.terms.nodes import (
     Expr,
     Placeholder,
     Read,
+    Select,
     Tensor,
+    Var,
 )
-from eqsatad.terms.ops import GE, LT, MAX, MIN, MUL, Op
+from eqsatad.terms.ops import ADD, EQ, GE, GT, LT, MAX, MIN, MUL, NE, NEG, SUB, Op
 from eqsatad.terms.presburger import implied
 from eqsatad.terms.ranges import interval
 from eqsatad.terms.walk import postorder
@@ -140,6 +145,8 @@ class Packer:
         self.source = source
         self.vector = vector
         self.copies: dict[Layout, Tensor] = {}
+        # Statements whose results may be NaN because of a border alone.
+        self._doubtful: list[tuple[Store, Statement]] = []
         self._taken = {tensor.name for tensor in (*source.inputs, *source.outputs,
                                                   *source.temporaries)}  # fmt: skip
 
@@ -149,26 +156,38 @@ class Packer:
             body: list[Statement] = []
             for statement in nest.body:
                 before = len(self.copies)
-                body_of = self._statement(statement)
+                written = self._statement(statement)
                 nests.extend(self._copying(list(self.copies)[before:]))
-                body.append(body_of)
-            nests.append(Nest(nest.stage, tuple(body)))
+                body.extend(written)
+            nests.append(Nest(nest.stage, (*body, *self._repairs())))
         temporaries = (*self.source.temporaries, *self.copies.values())
         return replace(self.source, nests=tuple(nests), temporaries=temporaries)
 
-    def _statement(self, statement: Statement) -> Statement:
+    def _statement(self, statement: Statement) -> Block:
+        """What takes the place of ``statement``."""
         products = None if scheduled((statement,)) else recognised(statement)
         if products is None or (wide := _without_bounds(products)) is None:
-            return statement
+            return (statement,)
         lanes = self.vector // BYTES[COMPUTED[products.update.var.dtype]]
         choice = _best(wide, lanes)
         if choice is None or all(layout.natural for layout in choice.layouts):
-            return statement
+            return (statement,)
+        apart = wide is products or all(map(partial(_decides, products), products.operands))
+        if not apart and not _transparent(products.store.value):
+            return (statement,)
         reads: dict[Expr, Expr] = {
             read: self._read(read, layout)
             for read, layout in zip(wide.operands, choice.layouts, strict=True)
         }
-        return _rebuilt(wide, reads)
+        if not apart:
+            self._doubtful.append((products.store, statement))
+        return (_rebuilt(wide, reads),)
+
+    def _repairs(self) -> Iterator[Statement]:
+        """What works results again that came out NaN, each as the original statement does."""
+        doubtful, self._doubtful = self._doubtful, []
+        for buffer in dict.fromkeys(store.buffer for store, _ in doubtful):
+            yield _again(buffer, [pair for pair in doubtful if pair[0].buffer is buffer])
 
     def _read(self, read: Read, layout: Layout) -> Read:
         """The element of the copy that ``read`` is in the source."""
@@ -181,12 +200,17 @@ class Packer:
         return Read(self.copies[layout], indices)
 
     def _copy(self, layout: Layout) -> Tensor:
+        shape = tuple(index(part.extent) for part in layout.parts)
+        name = self._name(f"{layout.tensor.name}_packed")
+        return Placeholder(name, shape, layout.tensor.dtype)
+
+    def _name(self, stem: str) -> str:
+        """A name that no tensor has."""
         number = 1
-        while (name := f"{layout.tensor.name}_packed_{number}") in self._taken:
+        while (name := f"{stem}_{number}") in self._taken:
             number += 1
         self._taken.add(name)
-        shape = tuple(index(part.extent) for part in layout.parts)
-        return Placeholder(name, shape, layout.tensor.dtype)
+        return name
 
     def _copying(self, layouts: Sequence[Layout]) -> Iterator[Nest]:
         for layout in layouts:
@@ -243,7 +267,8 @@ def _factors(value: Expr) -> tuple[Read, Read] | None:
 def _known(products: Products) -> bool:
     """Whether extents and shapes are numbers and accesses affine."""
     indices = [place for read in products.operands for place in read.indices]
-    shapes = [extent for read in products.operands for extent in read.tensor.shape]
+    tensors = (products.store.buffer, *(read.tensor for read in products.operands))
+    shapes = [extent for tensor in tensors for extent in tensor.shape]
     if not all(isinstance(extent, Const) for extent in shapes):
         return False
     if any(not isinstance(atom, Axis) for place in indices for _, atom in linear(place).terms):
@@ -280,18 +305,63 @@ def _without_bounds(products: Products) -> Products | None:
     None if that cannot be proved. A bound like this says of a convolution that an image ends.
     """
     wide = tuple(_widened(loop) for loop in products.sums)
-    bounds = list(_conditions(products.sums))
-    if not bounds:
+    if not list(_conditions(products.sums)):
         return products
+    return replace(products, sums=wide) if _decides(products, *products.operands) else None
+
+
+def _decides(products: Products, *reads: Read) -> bool:
+    """Whether outside of the bounds of ``products`` one of ``reads`` is outside of its array."""
     inside = [
         Apply(op, (place, limit))
-        for read in products.operands
+        for read in reads
         for place, extent in zip(read.indices, read.tensor.shape, strict=True)
         for op, limit in ((GE, index(0)), (LT, extent))
     ]
-    if not all(implied(bound, inside) for bound in bounds):
-        return None
-    return replace(products, sums=wide)
+    return all(implied(bound, inside) for bound in _conditions(products.sums))
+
+
+def _transparent(value: Expr) -> bool:
+    """Whether a NaN in ``value`` comes out of it."""
+    nodes = [node for node in postorder(value) if isinstance(node, Apply)]
+    return all(node.op in (ADD, SUB, MUL, NEG) for node in nodes)
+
+
+def _again(buffer: Tensor, doubtful: Sequence[tuple[Store, Statement]]) -> Statement:
+    """``doubtful`` statements for the elements of ``buffer`` that are NaN.
+
+    They are counted along the first dimension, so that nothing more is done where none is.
+    """
+    first = Axis("r0", buffer.shape[0])
+    rest = Axis("r1", index(prod(_extent(buffer, place) for place in range(1, len(buffer.shape)))))
+    # All other dimensions as one: what counts is the offset.
+    places = (first, *[index(0)] * (len(buffer.shape) - 2), rest)
+    one, none = Const(1.0, buffer.dtype), Const(0.0, buffer.dtype)
+    count = Var(f"{buffer.name}_nan", buffer.dtype)
+    more = Select(_odd(buffer, places[: len(buffer.shape)]), one, none)
+    counting = For(rest, index(0), rest.extent, (Assign(count, Apply(ADD, (count, more))),))
+    again = tuple(_where_odd(first, store, statement) for store, statement in doubtful)
+    some = If(Apply(GT, (count, none)), again)
+    return For(first, index(0), first.extent, (Assign(count, none), counting, some), True)
+
+
+def _where_odd(first: Axis, store: Store, statement: Statement) -> Statement:
+    """``statement`` for the elements at ``first`` that are NaN."""
+    loops, body = chain(statement)
+    block: Block = (If(_odd(store.buffer, store.indices), body),)
+    left = store.indices[0].free
+    guard = Apply(EQ, (store.indices[0], first))
+    for loop in reversed(loops):
+        if loop.axis in left:
+            block, left = (If(guard, block),), frozenset()
+        block = (replace(loop, body=block, parallel=False),)
+    return block[0] if not left and store.indices[0].free else If(guard, block)
+
+
+def _odd(buffer: Tensor, indices: tuple[Expr, ...]) -> Expr:
+    """Whether the element is NaN."""
+    element = Read(buffer, indices)
+    return Apply(NE, (element, element))
 
 
 def _widened(loop: For) -> For:

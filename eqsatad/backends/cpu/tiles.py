@@ -18,7 +18,7 @@ from math import ceil, prod
 from eqsatad.backends.access import flat
 from eqsatad.backends.cpu.expressions import PICKED
 from eqsatad.backends.cpu.fusion import fused
-from eqsatad.backends.cpu.scalars import BYTES, COMPUTED, STORED
+from eqsatad.backends.cpu.scalars import BYTES, COMPUTED
 from eqsatad.loops.nest import (
     Accumulate,
     Assign,
@@ -30,6 +30,7 @@ from eqsatad.loops.nest import (
     expressions_of,
     has_loop,
     statements,
+    stores_in_loop,
 )
 from eqsatad.terms.linear import linear
 from eqsatad.terms.nodes import FLOATS, Apply, Axis, Expr, Read, Tensor, Var
@@ -47,10 +48,6 @@ MISS = 0.1
 AHEAD = 0.25
 # The same for an element that nothing else in the nest reads, which comes from far away.
 COLD = 1.0
-# What a load costs that another loop of the body made before, where not all of them fit the
-# nearest cache, and the bytes of that.
-FAR = 1.0
-NEAR = 1 << 15
 # A lane of a vector that is not contiguous, compared with a whole contiguous vector.
 APART = 2
 # The same where no neighbour in the tile uses the same cache line, and elements of a line.
@@ -120,6 +117,9 @@ def plan(statement: Statement, vector: int, registers: int, exact: bool) -> Tile
         or any(store.buffer.dtype == "bool" for store, _ in stores)
         or not independent(loops, body, [s for s, _ in stores])
     ):
+        return None
+    if len(leaves) > 1 and stores_in_loop(body) and not exact:
+        # Passes over a row: LLVM makes vectors of each, and one row at a time stays close by.
         return None
     lanes = vector // max(BYTES[COMPUTED[store.buffer.dtype]] for store, _ in stores)
     best: tuple[float, Tile] | None = None
@@ -345,12 +345,9 @@ def _cycles(tile: Tile, leaves: Sequence[Leaf], stores: Sequence[tuple[Store, fl
     """Cycles per result, counting what tiles at the ends compute in vain."""
     copies = prod(tile.counts.values())
     total = 0.0
-    again = MISS if _held(tile, leaves, stores) <= NEAR else FAR
-    for place, leaf in enumerate(leaves):
+    for leaf in leaves:
         loads = sum(_load(tile, read) for read in leaf.reads)
-        misses = (again if place else MISS) * loads + sum(
-            _missed(tile, leaf, read) for read in leaf.reads
-        )
+        misses = MISS * loads + sum(_missed(tile, leaf, read) for read in leaf.reads)
         work = copies * leaf.operations
         trips = leaf.trips
         if tile.inner:
@@ -406,18 +403,6 @@ def _load(tile: Tile, read: Read) -> float:
     # Neighbours at small strides are picked out of whole vectors.
     few = along is not None and 1 < along <= PICKED
     return copies * (2 * along - 1 if few and along is not None else APART * tile.lanes)
-
-
-def _held(tile: Tile, leaves: Sequence[Leaf], stores: Sequence[tuple[Store, float]]) -> float:
-    """The bytes that the loops of a body, one after the other, touch for all copies of a tile."""
-    touched = {read.tensor: (leaf.trips, read.free) for leaf in leaves for read in leaf.reads}
-    for store, trips in stores:
-        free = frozenset[Axis]().union(*(index.free for index in store.indices))
-        touched[store.buffer] = trips, free
-    return sum(
-        BYTES[STORED[tensor.dtype]] * trips * _copies(tile, free)
-        for tensor, (trips, free) in touched.items()
-    )
 
 
 def _copies(tile: Tile, free: frozenset[Axis]) -> int:
