@@ -95,11 +95,18 @@ def clear() -> int:
     return count
 
 
-@cache
 def code(*layers: str) -> str:
     """A digest of the version and of the code in these packages, for keys that depend on it."""
-    files = sorted(path for layer in layers for path in (PACKAGE / layer).rglob("*.py"))
-    texts = (VERSION, *(path.read_text(encoding="utf-8") for path in files))
+    return _digest(VERSION, *map(_code, layers))
+
+
+@cache
+def _code(layer: str) -> str:
+    files = sorted((PACKAGE / layer).rglob("*.py"))
+    return _digest(*(path.read_text(encoding="utf-8") for path in files))
+
+
+def _digest(*texts: str) -> str:
     return blake2b("\x1f".join(texts).encode(), digest_size=8).hexdigest()
 
 

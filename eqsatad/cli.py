@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console, Group
@@ -324,19 +324,36 @@ def _report(
 
 @rules_app.command("list")
 def list_rules(
-    theme: Annotated[str, typer.Option(help="Only names that start so.")] = "",
+    theme: Annotated[str, typer.Option(help="Only this theme, or only names that start so.")] = "",
     as_json: Json = False,
 ) -> None:
     """List the rules of the catalog by name."""
-    from eqsatad.rules.catalog import every_row
+    from eqsatad.rules.catalog import every_theme
+
+    rows = _described().values()
+    chosen = [row for row in rows if theme == row["theme"] or row["name"].startswith(theme)]
+    if not chosen:
+        raise ArgumentError(
+            f"there is no theme {theme!r}, and no rule whose name starts so"
+            f"{_close(theme, every_theme())} Themes: {', '.join(every_theme())}."
+        )
+    if as_json:
+        _print_json(chosen)
+        return
+    cells = [(row["name"], row["before"], row["after"]) for row in chosen]
+    _print(_table(_counted(len(chosen), "rule"), ("name", "before", "after"), cells))
+
+
+def _described() -> dict[str, dict[str, str]]:
+    """Every rule as text, by name."""
+    from eqsatad.rules.catalog import every_theme
     from eqsatad.rules.describe import describe
 
-    rows = [describe(row) for row in every_row() if row.name.startswith(theme)]
-    if as_json:
-        _print_json(rows)
-        return
-    cells = [(row["name"], row["before"], row["after"]) for row in rows]
-    _print(_table(f"{len(rows)} rules", ("name", "before", "after"), cells))
+    return {
+        row.name: {**describe(row), "theme": theme}
+        for theme, rows in every_theme().items()
+        for row in rows
+    }
 
 
 @rules_app.command("show")
@@ -345,14 +362,10 @@ def show_rule(
     as_json: Json = False,
 ) -> None:
     """Show one rule with its conditions."""
-    from eqsatad.rules.catalog import every_row
-    from eqsatad.rules.describe import describe
-
-    rows = {row.name: describe(row) for row in every_row()}
+    rows = _described()
     if name not in rows:
-        close = ", ".join(get_close_matches(name, rows)) or "none"
         raise ArgumentError(
-            f"no rule is called {name!r}; close to it: {close}. `eqsatad rules list` has all."
+            f"no rule is called {name!r}{_close(name, rows)} `eqsatad rules list` has all."
         )
     if as_json:
         _print_json(rows[name])
@@ -380,7 +393,7 @@ def check_rules(
     rows = check_names(row for path in files for row in load_file(path)) if files else shipped
     named = {row.name for row in rows}
     among = (*rows, *(row for row in shipped if row.name not in named))
-    with _bar(f"checking {len(rows)} rules", 2 * len(rows)) as step:
+    with _bar(f"checking {_counted(len(rows), 'rule')}", 2 * len(rows)) as step:
         verdicts = [_verdict(row, step) for row in rows]
         held = [row for row, verdict in zip(rows, verdicts, strict=True) if verdict["holds"]]
         found = remarks(held, among, step)
@@ -399,7 +412,7 @@ def _verdict(row: AnyRow, step: Callable[[], None]) -> dict[str, Any]:
     try:
         proof = check(row)
     except EqsatadError as error:
-        return {"name": row.name, "holds": False, "detail": str(error)}
+        return {"name": row.name, "holds": False, "detail": str(error), "method": None}
     finally:
         step()
     return {"name": row.name, "holds": True, "detail": str(proof), "method": proof.method}
@@ -415,13 +428,15 @@ def _print_verdicts(verdicts: Sequence[Mapping[str, Any]], as_json: bool) -> Non
     if as_json:
         _print_json(verdicts)
         return
+    wrong = [verdict for verdict in verdicts if not verdict["holds"]]
     cells = [
-        (verdict["name"], "holds" if verdict["holds"] else "WRONG", verdict["detail"])
-        for verdict in verdicts
+        (v["name"], "holds" if v["holds"] else "WRONG", v["detail"] if v["holds"] else "see below")
+        for v in verdicts
     ]
-    wrong = sum(not verdict["holds"] for verdict in verdicts)
-    title = f"{len(verdicts)} rules, {wrong} refused"
+    title = f"{_counted(len(verdicts), 'rule')}, {len(wrong)} refused"
     _print(_table(title, ("name", "verdict", "how"), cells))
+    for verdict in wrong:
+        _print(verdict["detail"])
     for line in (line for verdict in verdicts for line in verdict["remarks"]):
         _print(line)
 
@@ -439,6 +454,8 @@ def rule_statistics(
     wrt: Annotated[
         str | None, typer.Option(help="Inputs, comma between them; all of them otherwise.")
     ] = None,
+    rules: RuleFiles = None,
+    trusted: Trusted = False,
     size: Sizes = None,
     ablate: Annotated[
         str, typer.Option(help="What to leave out in turn: none, theme or row.")
@@ -453,20 +470,24 @@ def rule_statistics(
     Example: eqsatad rules stats "y\\[i] = sum(a\\[i,k]*exp(x\\[k]))" --shape a=64x64 --shape x=64
     --ablate row
     """
+    from eqsatad.rules import given
     from eqsatad.rules.catalog import every_row
     from eqsatad.stats import ABLATIONS, gathered, shown
     from eqsatad.subjects import Subject, operators, questions
     from eqsatad.terms.text import op
 
     _choices(ablate, ABLATIONS, "--ablate")
+    catalog = given.gathered(rules, trusted=trusted, default=every_row)
     asked = list(questions()) if program is None else []
     if program is None:
+        if shape or wrt or size:
+            raise typer.BadParameter("--shape, --wrt and --size belong to a program")
         subjects = list(operators())
     else:
         output = op(program, **_shapes(shape))
         subjects = [Subject(output.name, output, tuple(_inputs(output, wrt)), _sizes(size))]
     found = gathered(
-        subjects, every_row(), questions=asked, ablate=ablate, progress=_in_turn, saved=save
+        subjects, catalog, questions=asked, ablate=ablate, progress=_in_turn, saved=save
     )
     if as_json:
         _print_json(asdict(found))
@@ -476,7 +497,7 @@ def rule_statistics(
 
 def _in_turn(work: Sequence[tuple[str, Callable[[], None]]]) -> None:
     """Runs ``work`` behind a bar that names what is being looked at."""
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    with _shown_progress() as progress:
         task = progress.add_task("", total=len(work))
         for name, run in work:
             progress.update(task, description=escape(name))
@@ -493,7 +514,8 @@ def show_cache(as_json: Json = False) -> None:
     if as_json:
         _print_json([{"key": key, "bytes": size} for key, size in entries])
         return
-    title = f"{len(entries)} entries, {sum(size for _, size in entries):,} bytes"
+    total = sum(size for _, size in entries)
+    title = f"{_counted(len(entries), 'entry', 'entries')}, {_counted(total, 'byte')}"
     _print(_table(title, ("key", "bytes"), [(key, f"{size:,}") for key, size in entries]))
 
 
@@ -506,7 +528,7 @@ def clear_cache(as_json: Json = False) -> None:
     if as_json:
         _print_json({"removed": removed})
     else:
-        _print(f"removed {removed} entries")
+        _print(f"removed {_counted(removed, 'entry', 'entries')}")
 
 
 @cache_app.command("path")
@@ -539,13 +561,28 @@ def _choices(text: str, known: Iterable[str], option: str) -> list[str]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     if unknown := [name for name in names if name not in list(known)]:
         raise typer.BadParameter(
-            f"{', '.join(unknown)} is not one of {', '.join(known)}", param_hint=option
+            f"{', '.join(unknown)} is not one of {', '.join(known)}{_close(unknown[0], known)}",
+            param_hint=option,
         )
     return names
 
 
+def _close(name: str, known: Iterable[str]) -> str:
+    """The end of a sentence about an unknown name, with those that it may be meant for."""
+    close = get_close_matches(name.lower(), known)
+    return f"; did you mean {' or '.join(close)}?" if close else "."
+
+
+def _counted(number: int, what: str, many: str = "") -> str:
+    """``1 rule``, ``2 rules``; ``many`` is a plural that takes more than an s."""
+    return f"{number:,} {what if number == 1 else many or f'{what}s'}"
+
+
 def _model(target: str) -> str:
-    return "cpu" if target == "reference" else target
+    """The cost model of ``target``."""
+    from eqsatad.backends import known
+
+    return "cpu" if known(target) == "reference" else target
 
 
 SHAPE = re.compile(r"(?P<name>\w+)=(?P<shape>[\w,]*)(?::(?P<dtype>\w+))?")
@@ -592,18 +629,28 @@ def _read(path: Path) -> str:
 def _table(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Group:
     table = Table()
     for head in heads:
-        table.add_column(head, justify="right" if head in ("matches", "bytes") else "left")
+        justify: Literal["left", "right"] = "right" if head in ("matches", "bytes") else "left"
+        # What other columns say is wrapped before names are.
+        table.add_column(head, justify=justify, overflow="fold", no_wrap=head == heads[0])
     for row in rows:
         table.add_row(*map(Text, row))
     return Group(Text(title), table)
+
+
+WIDEST = 1000
+"""The width that is enough for every table."""
 
 
 def _print(shown: Any) -> None:
     """Text as it stands (square brackets are indices, not markup), anything else through rich."""
     if isinstance(shown, str):
         print(shown)
-    else:
-        Console().print(shown)
+        return
+    console = Console()
+    if not console.is_terminal:  # A file takes lines of any length, so that no word is cut.
+        wide = console.options.update(width=WIDEST)
+        console.width = max(console.width, console.measure(shown, options=wide).minimum)
+    console.print(shown)
 
 
 def _print_json(value: Any) -> None:
@@ -613,9 +660,15 @@ def _print_json(value: Any) -> None:
 @contextmanager
 def _bar(text: str, steps: int) -> Iterator[Callable[[], None]]:
     """A progress bar on the standard error, gone when it is done; gives what moves it on."""
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    with _shown_progress() as progress:
         task = progress.add_task(text, total=steps)
         yield lambda: progress.advance(task)
+
+
+def _shown_progress() -> Progress:
+    """Progress on the standard error, shown only when that is a terminal."""
+    console = Console(stderr=True)
+    return Progress(console=console, transient=True, disable=not console.is_terminal)
 
 
 def _progress(text: str) -> AbstractContextManager[Any]:

@@ -22,12 +22,11 @@ from eqsatad.grad import reverse
 from eqsatad.grad.custom import spelled
 from eqsatad.grad.scope import Names
 from eqsatad.loops.combine import identity
-from eqsatad.loops.lower import lower
 from eqsatad.loops.nest import LoopProgram
-from eqsatad.pipeline import Results, model, simplified
+from eqsatad.pipeline import Results, lowered, model, simplified
 from eqsatad.rules.algebra import Limits
 from eqsatad.rules.catalog import Catalog
-from eqsatad.rules.engine import Engine, inline, inline_copies, retarget
+from eqsatad.rules.engine import inline, inline_copies, retarget
 from eqsatad.rules.given import Rules, gathered
 from eqsatad.terms.nodes import (
     ARGMAX,
@@ -66,7 +65,7 @@ class Half(Results):
 
     @cached_property
     def _loops(self) -> LoopProgram:
-        return lower(list(self.results), self.inputs, Engine.of(self.rules).simplify)
+        return lowered(self.results, self.inputs, self.rules)
 
 
 def vjp(

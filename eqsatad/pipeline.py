@@ -18,16 +18,17 @@ from eqsatad.errors import ArgumentError
 from eqsatad.explain import Explanation
 from eqsatad.extract.cost import MODELS, CostModel
 from eqsatad.extract.program import UNTOUCHED, Saturation, Simplification, Simplified
+from eqsatad.extract.recall import Answer, Recall
 from eqsatad.extract.report import CostReport, cost_report
 from eqsatad.extract.trace import Judge, traced
 from eqsatad.grad import Adjoints, reverse
 from eqsatad.grad.custom import Manual, Override
 from eqsatad.loops.interpret import Execution, count
-from eqsatad.loops.lower import lower
+from eqsatad.loops.lower import lower, own, rewritten
 from eqsatad.loops.nest import LoopProgram
 from eqsatad.loops.samples import samples
 from eqsatad.planning import Plan
-from eqsatad.rules.algebra import Limits
+from eqsatad.rules.algebra import Growth, Limits
 from eqsatad.rules.catalog import Catalog
 from eqsatad.rules.engine import Engine, inline_copies
 from eqsatad.rules.given import Rules, gathered
@@ -67,6 +68,18 @@ def model(cost: str | CostModel) -> CostModel:
     return MODELS[cost]
 
 
+def lowered(
+    outputs: Sequence[Tensor], inputs: Sequence[Tensor] | None, catalog: Catalog
+) -> LoopProgram:
+    """The loop nests of ``outputs``; what the rows make of their indices is recalled."""
+
+    def work() -> Answer:
+        simplify = Engine.of(catalog).simplify
+        return Answer(tuple(rewritten(own(outputs), simplify)), Growth())
+
+    return lower(Recall.by(catalog).solve("indices", outputs, work).tensors, inputs)
+
+
 @dataclass(frozen=True)
 class Results(Sequence[Tensor]):
     """Tensors that were worked out, in order; behaves as that list, and counts and builds them.
@@ -101,7 +114,7 @@ class Results(Sequence[Tensor]):
 
     @cached_property
     def _loops(self) -> LoopProgram:
-        return lower(list(self.results), simplify=Engine.of(self.rules).simplify)
+        return lowered(self.results, None, self.rules)
 
     def report(
         self,
@@ -389,5 +402,5 @@ def plan(
     if simplify:
         chosen = cost or (target if target in MODELS else "count")
         tensors = list(simplified(tensors, cost=chosen, rules=catalog, trusted=True).outputs)
-    loops = lower(tensors, inputs, Engine.of(catalog).simplify)
+    loops = lowered(tensors, inputs, catalog)
     return Plan(loops, target, dict(zip(outputs, loops.outputs, strict=True)))

@@ -19,23 +19,23 @@ from rich.console import Group
 from rich.table import Column, Table
 from rich.text import Text
 
+from eqsatad import cache
 from eqsatad.errors import ArgumentError
 from eqsatad.extract.cost import MODELS, CostModel
 from eqsatad.extract.known import Equation, equations
 from eqsatad.extract.optimise import LARGEST_INPUT, worthwhile
 from eqsatad.extract.problem import Problem
 from eqsatad.extract.program import Simplification
-from eqsatad.extract.recall import code
 from eqsatad.loops.lower import lower
 from eqsatad.pipeline import Gradients, differentiate
 from eqsatad.rules.algebra import Limits
-from eqsatad.rules.catalog import AnyRow, Catalog, contents, simplifier_themes, themes
+from eqsatad.rules.catalog import AnyRow, Catalog, contents, every_theme
 from eqsatad.rules.describe import describe
 from eqsatad.rules.engine import Engine, clear_caches
 from eqsatad.rules.index_exchange import Names
 from eqsatad.rules.index_match import Rows
 from eqsatad.rules.index_trees import operators
-from eqsatad.rules.rule import DomainRow, IndexRow, IntervalRow, Row, TermRow
+from eqsatad.rules.rule import DomainRow, IntervalRow, Row, TermRow
 from eqsatad.rules.simplifier import simplified
 from eqsatad.rules.singly import Answering, Reporting, TimedRows
 from eqsatad.rules.value_rule import ValueRule
@@ -108,7 +108,7 @@ class Stats:
             return Stats(rows=rows, **plain)
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise ArgumentError(
-                f"{path} holds no statistics of rules ({error}). Remove it."
+                f"{path} holds no statistics of rules ({error}). Name another file, or remove it."
             ) from error
 
     def save(self, path: Path) -> None:
@@ -153,7 +153,9 @@ def gathered(
         ),
         *((q.name, q.expr.key, [(v.key, ends) for v, ends in q.bounds.items()]) for q in questions),
     ]
-    key = digest(code(), contents(catalog), cost, ablate, *map(str, asked))
+    key = digest(cache.code("."), contents(catalog), cost, ablate, *map(str, asked))
+    if saved and not saved.parent.is_dir():
+        raise ArgumentError(f"cannot write {saved}: there is no folder {saved.parent}")
     if saved and saved.exists() and (known := Stats.load(saved)).key == key:
         return known
     found = _Gathering(subjects, questions, catalog, cost).stats(key, ablate, progress)
@@ -176,8 +178,7 @@ class _Gathering:
         self._questions = questions
         self._catalog = tuple(row for row in catalog if questions or not isinstance(row, TermRow))
         self._cost = cost
-        known = {**themes(), **simplifier_themes()}
-        self._themes = {id(row): theme for theme, rows in known.items() for row in rows}
+        self._themes = {id(row): theme for theme, rows in every_theme().items() for row in rows}
         self._work: dict[str, Work] = {row.name: Work() for row in catalog}
         self._fired: dict[str, list[Subject | Question]] = {row.name: [] for row in catalog}
         self._counts: dict[Subject | Question, int] = {}
@@ -185,15 +186,10 @@ class _Gathering:
 
     def stats(self, key: str, ablate: str, progress: Progress) -> Stats:
         """The statistics, once everything has been worked out."""
-        everything = (*self._subjects, *self._questions)
+        everything: tuple[Subject | Question, ...] = (*self._subjects, *self._questions)
         progress([(asked.name, partial(self._look, asked)) for asked in everything])
-        groups = self._groups(ablate)
-        progress(
-            [
-                (f"without {name}", partial(self._without, name, rows))
-                for name, rows in groups.items()
-            ]
-        )
+        groups = self._groups(ablate).items()
+        progress([(f"without {name}", partial(self._without, name, rows)) for name, rows in groups])
         rows = [self._row(row, self._saved if ablate == "row" else {}) for row in self._catalog]
         by_theme = self._saved if ablate == "theme" else {}
         counts = [
@@ -282,11 +278,13 @@ def observed(outputs: Sequence[Tensor], catalog: Catalog, cost: CostModel) -> di
     clear_caches()
     engine = Engine.of(catalog)
     answering = Answering([row for row in catalog if isinstance(row, Row)])
-    engine.indices.watch = answering.look
     watch = _Observer(Reporting([row for row in catalog if isinstance(row, ValueRule)]))
-    found_outputs = Simplification(catalog, cost, Limits(), watch).of(outputs).outputs
-    lower(list(found_outputs), simplify=engine.simplify)
-    engine.indices.watch = None
+    engine.indices.watch = answering.look
+    try:
+        program = Simplification(catalog, cost, Limits(), watch).of(outputs)
+        lower(list(program.outputs), simplify=engine.simplify)
+    finally:
+        engine.indices.watch = None
     found = {**watch.work, **answering.work, **engine.indices.bounds.work()}
     for row in catalog:
         if isinstance(row, DomainRow):
@@ -326,34 +324,37 @@ class _Observer:
             self.work.setdefault(name, Work()).include(work)
 
 
-NUMBERS = ("matches", "applied", "nodes", "ms", "saved")
+NUMBERS = ("matches", "applied", "nodes", "ms")
+NARROW = 8
+"""The least width of a column of names: they are folded, numbers are not."""
 
 
 def shown(stats: Stats) -> Group:
     """The statistics as tables, what saves most first, and the rows that never matched."""
     counted = (
-        (stats.operations, "gradients", "operations executed", False),
-        (stats.operators, "questions to the simplifier", "operators in the answers", True),
+        (stats.operations, "gradients: {}; operations that they execute: {:,}", False),
+        (stats.operators, "questions to the simplifier: {}; operators of its answers: {:,}", True),
     )
     ranked = stats.ranked()
     parts: list[Table | Text] = []
-    for counts, asked, unit, simplifying in counted:
+    for counts, title, simplifying in counted:
         rows = [row for row in ranked if (row.kind == "term") is simplifying]
         if counts:
-            parts.append(Text(f"{len(counts)} {asked}, {sum(counts.values()):,} {unit}"))
+            parts.append(Text(title.format(len(counts), sum(counts.values()))))
             parts.append(_table_of_rows(rows))
             parts += _table_of_themes(stats.saved, {row.theme for row in rows})
     return Group(*parts, Text(f"never matched: {', '.join(stats.idle) or 'none'}"))
 
 
 def _table_of_rows(rows: Sequence[RowStats]) -> Table:
-    table = Table(Column("row", overflow="fold"), Column("theme", overflow="fold"))
-    for name in NUMBERS:
+    known = any(row.saved is not None for row in rows)
+    table = Table(Column("row", overflow="fold", min_width=NARROW), Column("theme"))
+    for name in (*NUMBERS, "saved") if known else NUMBERS:
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         figures = [_figure(number) for number in (row.matches, row.applied, row.nodes)]
-        spent = f"{1000 * row.seconds:,.1f}"
-        table.add_row(row.row, row.theme, *figures, spent, _figure(row.saved))
+        saved = [_figure(row.saved)] if known else []
+        table.add_row(row.row, row.theme, *figures, f"{1000 * row.seconds:,.1f}", *saved)
     return table
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from eqsatad.terms.nodes import Expr, Tensor
 
+Bounds = Mapping[Expr, tuple[int | None, int | None]]
+
 
 @dataclass(frozen=True, eq=False)
 class Subject:
@@ -25,7 +27,7 @@ class Question:
 
     name: str
     expr: Expr
-    bounds: Mapping[Expr, tuple[int | None, int | None]] = field(default_factory=dict)
+    bounds: Bounds = field(default_factory=dict)
 
 
 def operators() -> Iterator[Subject]:
@@ -80,7 +82,7 @@ def questions() -> Iterator[Question]:
     x, y, z = (Var(name, "index") for name in "xyz")
     p, q = (Var(name, "bool") for name in "pq")
     n, low, high, pick = ea.size("n"), ea.minimum, ea.maximum, ea.select
-    bounds = {x: (0, 7), y: (0, 3), z: (-5, 5)}
+    bounds: Bounds = {x: (0, 7), y: (0, 3), z: (-5, 5)}
     exprs = (
         (x // 5) * 5 + x % 5,
         (x * n + n) // n,

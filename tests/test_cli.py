@@ -211,6 +211,19 @@ def test_grad_source_is_that_of_the_target(call):
     assert "define " in out
 
 
+@pytest.mark.parametrize(("shown", "meant"), [("comparee", "compare"), ("loop", "loops")])
+def test_grad_of_an_unknown_view_offers_close_ones(call, shown, meant):
+    code, _, err = call("grad", *DENSE, "--show", shown)
+    assert code == 2
+    assert f"did you mean {meant}?" in " ".join(err.replace("│", "").split())
+
+
+def test_grad_names_targets_where_none_is_known_by_that_name(call):
+    code, _, err = call("grad", *DENSE, "--target", "tpu")
+    assert code == 1
+    assert "no target 'tpu'" in err
+
+
 def test_grad_with_an_unknown_target(call):
     code, _, err = call("grad", *DENSE, "--show", "source", "--target", "tpu")
     assert code == 1
@@ -253,6 +266,24 @@ def test_rules_list_of_one_theme(call_json):
     assert all(name.startswith("solve-") for name in names)
 
 
+def test_rules_list_takes_a_theme_by_its_name(call_json):
+    names = [row["name"] for row in call_json("rules", "list", "--theme", "guards")]
+    assert "range-holds" in names
+    assert {row["theme"] for row in call_json("rules", "list", "--theme", "guards")} == {"guards"}
+
+
+def test_tables_in_files_cut_no_name(call, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    _, out, _ = call("rules", "list", "--theme", "algebra")
+    assert "plus-commutes" in out
+
+
+def test_rules_list_of_an_unknown_theme_offers_close_ones(call):
+    code, out, err = call("rules", "list", "--theme", "domain")
+    assert (code, out) == (1, "")
+    assert "did you mean domains?" in err
+
+
 def test_rules_show_prints_both_sides(call):
     code, out, _ = call("rules", "show", "solve-unit")
     assert code == 0
@@ -279,8 +310,19 @@ def test_rules_check_refuses_a_wrong_row_with_a_counterexample(call, tmp_path):
     path.write_text(WRONG_ROWS, encoding="utf-8")
     code, out, _ = call("rules", "check", str(path))
     assert code == 1
+    assert out.startswith("1 rule, 1 refused")
     assert "floor-dropped" in out
     assert "WRONG" in out
+
+
+def test_rules_check_prints_the_counterexample_as_it_is_on_narrow_terminals(
+    call, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("COLUMNS", "40")
+    path = tmp_path / "mine.py"
+    path.write_text(WRONG_ROWS, encoding="utf-8")
+    _, out, _ = call("rules", "check", str(path))
+    assert "\n  before: x // m, which is " in out
 
 
 def test_rules_check_passes_a_right_row(call_json, tmp_path):

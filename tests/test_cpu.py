@@ -1,8 +1,11 @@
 """The CPU backend: every operation on every dtype, tiles, threads, the cache of objects."""
 
 import math
+import re
 import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from multiprocessing import get_context
 
 import numpy as np
@@ -11,7 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eqsatad import cache
-from eqsatad.backends import build, cpu
+from eqsatad.backends import build, cpu, load_kernel
+from eqsatad.backends.access import safe_read
+from eqsatad.backends.cpu import ready
 from eqsatad.backends.cpu.machine import load
 from eqsatad.backends.cpu.source import Machine, write
 from eqsatad.backends.cpu.tiles import plan
@@ -21,7 +26,7 @@ from eqsatad.loops.lower import lower
 from eqsatad.terms import builders as ea
 from eqsatad.terms import ops
 from eqsatad.terms.evaluate import evaluate
-from eqsatad.terms.nodes import Apply, Cast, Const, Read, Select
+from eqsatad.terms.nodes import Apply, Axis, Cast, Const, Read, Select
 from tests.loop_programs import (
     CASES,
     INF,
@@ -30,6 +35,7 @@ from tests.loop_programs import (
     arrays_for,
     conv_input_gradient,
     conv_weight_gradient,
+    index,
     lowered,
     mapped,
     matmul,
@@ -353,6 +359,59 @@ def test_fused_dimensions_fill_vectors():
     assert lane.stop.value == 45
 
 
+def spread_out(sizes, times, positions, dtype):
+    """The gradient of max pooling: each value at its saved position of a window."""
+    count, *places = sizes
+    saved = place(*sizes, name="saved", dtype=positions)
+    head = place(*sizes, name="h", dtype=dtype)
+
+    def body(c, *at):
+        near = tuple(x // times for x in at)
+        here = sum(((x % times) * times**turn for turn, x in enumerate(reversed(at))), start=0)
+        chosen = ea.equal(saved[(c, *near)], ea.cast(here, positions))
+        return ea.select(chosen, head[(c, *near)], 0.0)
+
+    return ea.compute((count, *(times * extent for extent in places)), body, "y")
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 14), min_size=2, max_size=3),
+    times=st.integers(1, 18),
+    dtypes=st.sampled_from([("int32", "float32"), ("int64", "float64"), ("int64", "float32")]),
+    machine=st.sampled_from(MACHINES),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_windows_of_any_length_are_filled(sizes, times, dtypes, machine, seed):
+    output = spread_out(sizes, times, *dtypes)
+    rng = np.random.default_rng(seed)
+    saved = rng.integers(0, times ** (len(sizes) - 1), sizes).astype(dtypes[0])
+    arrays = (saved, rng.standard_normal(sizes).astype(dtypes[1]))
+    program = lowered(output)
+    given_arrays = {tensor.name: arrays[tensor.name == "h"] for tensor in program.inputs}
+    (expected,) = evaluate([output], given_arrays)
+    got = compiled(program, machine)(*given_arrays.values())[0]
+    np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "loads"), [(("int32", "float32"), 2), (("int64", "float64"), 2)]
+)
+def test_short_loops_are_joined_and_their_loads_permuted(dtypes, loads):
+    """All five rows of a window share what is loaded, and nothing is gathered."""
+    text = compiled(lowered(spread_out((7, 5, 11), 5, *dtypes)), Machine(64, 32)).source
+    assert len(re.findall(r"call .*permvar", text)) == loads
+    assert "gather" not in text
+
+
+def test_read_of_joined_dimensions_is_inside_its_buffer():
+    x, joined = place(4, 6, name="x"), Axis("i_j", Const(24, "index"))
+    inside = Read(x, (Const(0, "index"), joined))
+    beyond = Read(x, (Const(1, "index"), joined))
+    assert safe_read(inside)
+    assert not safe_read(beyond)
+
+
 def test_exact_sum_is_added_in_order():
     """Adding 1 to 1e8 in float32 changes nothing, so only the order given yields this."""
     values = np.array([1e8, *[1.0] * 63, -1e8], "float32")
@@ -439,8 +498,15 @@ def test_sum_of_a_thousand_terms_is_compiled():
     assert run(formula, np.array([1.0], "float32")).tolist() == [3001.0]
 
 
+@pytest.fixture
+def objects(tmp_path, monkeypatch):
+    """An empty cache directory."""
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "objects"))
+    return tmp_path / "objects"
+
+
 @pytest.mark.parametrize("name", ["matmul", "softmax", "scattered", "conv dW", "border"])
-def test_results_are_the_same_bits_for_any_number_of_threads(name, monkeypatch):
+def test_results_are_the_same_bits_for_any_number_of_threads(name, objects, monkeypatch):
     # Every parallel step is shared, however small, in chunks of a few iterations.
     monkeypatch.setattr("eqsatad.backends.cpu.source.ALONE", 0)
     monkeypatch.setattr("eqsatad.backends.cpu.source.CHUNK", 2_000_000)
@@ -451,7 +517,7 @@ def test_results_are_the_same_bits_for_any_number_of_threads(name, monkeypatch):
         assert np.array_equal(first.view("uint8"), other.view("uint8"))
 
 
-def test_every_iteration_of_a_shared_loop_runs_once(monkeypatch):
+def test_every_iteration_of_a_shared_loop_runs_once(objects, monkeypatch):
     monkeypatch.setattr("eqsatad.backends.cpu.source.ALONE", 0)
     monkeypatch.setattr("eqsatad.backends.cpu.source.CHUNK", 1)
     x = np.arange(20_011, dtype="float64")
@@ -460,7 +526,7 @@ def test_every_iteration_of_a_shared_loop_runs_once(monkeypatch):
         assert np.array_equal(kernel(x)[0], -x)
 
 
-def test_calls_from_several_threads_do_not_mix(monkeypatch):
+def test_calls_from_several_threads_do_not_mix(objects, monkeypatch):
     monkeypatch.setattr("eqsatad.backends.cpu.source.ALONE", 0)
     program = lowered(CASES["softmax"])
     kernel = build(program, threads=3)
@@ -493,7 +559,7 @@ def _in_child(queue, kernel, x):
     queue.put(kernel(x)[0])
 
 
-def test_kernel_works_in_a_forked_process(monkeypatch):
+def test_kernel_works_in_a_forked_process(objects, monkeypatch):
     monkeypatch.setattr("eqsatad.backends.cpu.source.ALONE", 0)
     monkeypatch.setattr("eqsatad.backends.cpu.source.CHUNK", 1)
     x = np.arange(1000, dtype="float32")
@@ -513,13 +579,6 @@ def test_kernel_works_in_a_forked_process(monkeypatch):
 def test_threads_below_one_are_refused():
     with pytest.raises(ArgumentError, match="threads is 0; give at least 1"):
         build(mapped(applied(ops.NEG), "float32"), threads=0)
-
-
-@pytest.fixture
-def objects(tmp_path, monkeypatch):
-    """An empty cache directory."""
-    monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "objects"))
-    return tmp_path / "objects"
 
 
 def negation(length):
@@ -542,6 +601,102 @@ def test_other_code_is_another_entry(objects):
     negation(5)
     negation(6)
     assert len(cache.entries()) == 2
+
+
+@pytest.fixture
+def made(objects, monkeypatch):
+    """The programs that are planned and written, with an empty cache."""
+    found = []
+    make = cpu._made
+
+    def counted(program, exact):
+        found.append(program)
+        return make(program, exact)
+
+    monkeypatch.setattr(cpu, "_made", counted)
+    return found
+
+
+def through_temporary():
+    """The exponential of 70 rows less their maximum, which is a temporary."""
+    return lowered(CASES["softmax"])
+
+
+def test_second_build_neither_plans_nor_writes(made):
+    first, second = (build(through_temporary(), threads=1) for _ in range(2))
+    assert len(made) == 1
+    assert (first.source, first.notes, repr(first)) == (second.source, second.notes, repr(second))
+    arrays = arrays_for(first.loops)
+    assert np.array_equal(first(*arrays)[0], second(*arrays)[0])
+
+
+def test_exactness_machine_and_code_make_an_entry_of_their_own(made, monkeypatch):
+    program = through_temporary()
+    build(program)
+    build(program, exact=True)
+    assert len(made) == 2
+    monkeypatch.setattr(ready, "identity", lambda: "another")
+    build(program)
+    assert len(made) == 3
+    monkeypatch.setattr(cache, "code", lambda *layers: "another")
+    build(program)
+    assert len(made) == 4
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda nest: replace(nest, body=(replace(nest.body[0], parallel=False), *nest.body[1:])),
+        lambda nest: replace(nest, body=(replace(nest.body[0], start=index(1)), *nest.body[1:])),
+        lambda nest: replace(nest, body=(replace(nest.body[0], body=()), *nest.body[1:])),
+        lambda nest: replace(nest, body=nest.body[1:]),
+    ],
+)
+def test_every_part_of_a_program_is_in_its_key(change):
+    program = mapped(applied(ops.NEG), "float32", length=5)
+    (nest,) = program.nests
+    changed = replace(program, nests=(change(nest),))
+    assert ready.key_of(changed, False) != ready.key_of(program, False)
+    assert ready.key_of(program, True) != ready.key_of(program, False)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{}", b"[]", b"null", b'{"outside": [], "lengths": [1, 2, 3]}\nabc', b"\xff\xfe"],
+)
+def test_an_entry_that_is_no_kernel_is_reported_and_made_again(made, content):
+    negation(5)
+    ((key, _),) = cache.entries()
+    cache.keep(key, content)
+    with pytest.warns(CacheWarning, match="cannot be read"):
+        negation(5)
+    negation(5)
+    assert len(made) == 2
+
+
+def test_two_builders_at_once_agree(made):
+    program = through_temporary()
+    arrays = arrays_for(program)
+    with ThreadPoolExecutor(4) as pool:
+        kernels = list(pool.map(lambda _: build(program, threads=1), range(4)))
+    first, *others = (kernel(*arrays)[0] for kernel in kernels)
+    assert all(np.array_equal(first, other) for other in others)
+    assert len(cache.entries()) == 1
+
+
+def test_a_kernel_from_disk_is_saved_like_any_other(made, tmp_path):
+    build(through_temporary(), threads=1)
+    kernel = build(through_temporary(), threads=1)
+    kernel.save(tmp_path / "kernel.bin")
+    arrays = arrays_for(kernel.loops)
+    assert np.array_equal(load_kernel(tmp_path / "kernel.bin")(*arrays)[0], kernel(*arrays)[0])
+
+
+def test_without_a_cache_every_build_is_made(made, monkeypatch):
+    monkeypatch.setenv(cache.VARIABLE, "")
+    negation(5)
+    negation(5)
+    assert len(made) == 2
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:-7], lambda data: data[:40], lambda _: b""])

@@ -35,6 +35,8 @@ CONDITIONS: dict[str, tuple[list[Expr], int]] = {
     "three": ([(j < 1) | (j > 5) | j.equal(3)], 3),
     "unequal": ([Apply(NE, (j, i))], 2),
     "unequal beside an equation": ([Apply(NE, (j, i)), k.equal(j)], 1),
+    "beside an equation that says what the axis is": ([(j < 2) | (j >= 5), j.equal(i + 1)], 1),
+    "beside an equation with several solutions": ([(j < 2) | (j >= 5), (j // 2).equal(i)], 2),
     "not both": ([Apply(NOT, ((j >= i) & (j < i + 2),))], 2),
     "neither": ([Apply(NOT, ((j < i) | (j > i + 2),))], 1),
     "within a conjunction": ([k >= 2, (j < 2) | (j >= 5)], 2),

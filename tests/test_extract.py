@@ -204,6 +204,25 @@ def test_windows_that_mostly_meet_the_border_are_one_sum() -> None:
     assert sum(isinstance(node, Reduce) for node in postorder(last.body)) == 1
 
 
+def test_factor_stays_under_guards_where_that_is_less_work() -> None:
+    """``v*u`` at one of three places and ``v*w`` at another are less than ``v*(u + w)`` at all."""
+    u, v, w = tensor("u", 40), tensor("v", 20), tensor("w", 20)
+    i, a = ea.Axis("i", ea.const(20)), ea.Axis("a", ea.const(3))
+    body = ea.select(a.equal(0), u[i + a] * v[i], 0.0)
+    stage = Stage("y", (i, a), body + ea.select(a.equal(1), 1.0 * (v[i] * w[i]), 0.0))
+    found = optimise(stage, CATALOG, CPU)
+    assert multiplications(found.stages) == 2 * 20
+    assert_same_values(stage, found)
+
+
+def test_factor_leaves_guards_that_hold_together() -> None:
+    u, v, w = tensor("u", 40), tensor("v", 20), tensor("w", 20)
+    i, a = ea.Axis("i", ea.const(20)), ea.Axis("a", ea.const(3))
+    body = ea.select(a >= 1, u[i + a] * v[i], 0.0)
+    stage = Stage("y", (i, a), body + ea.select(a >= 1, u[i + a] * w[i], 0.0))
+    assert multiplications(optimise(stage, CATALOG, CPU).stages) == 2 * 20
+
+
 def test_contraction_stores_its_inner_product() -> None:
     found = optimise(chain(), CATALOG, CPU)
     assert [COUNT.volume(stage.axes) for stage in found.stages] == [4 * 6, 4 * 5]
@@ -328,7 +347,7 @@ def test_choice_is_as_cheap_as_the_exact_one(build: Callable[[], Stage]) -> None
     term, _ = canonical(stage.body)
     encoded = encode(term, stage.axes)
     for number, session in enumerate(grow(encoded, CATALOG, Limits(rounds=3), Growth())):
-        graph = snapshot(session, encoded, COUNT)
+        graph = snapshot(session, encoded, Points(COUNT))
         if number and len(graph.nodes) < 250:
             assert extract(graph).cost == pytest.approx(solve(graph), rel=0.03)
 

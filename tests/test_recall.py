@@ -1,5 +1,7 @@
 """Problems up to names, and answers that are remembered: in the process, on disk, or not at all."""
 
+import subprocess
+import sys
 import warnings
 
 import pytest
@@ -12,8 +14,11 @@ from eqsatad.extract import program as simplification
 from eqsatad.extract.cost import COUNT, CPU, CostModel
 from eqsatad.extract.problem import Problem
 from eqsatad.extract.recall import Recall, forget
+from eqsatad.loops.render import render
+from eqsatad.pipeline import lowered
 from eqsatad.rules.algebra import Growth, Limits
 from eqsatad.rules.catalog import contents, load
+from eqsatad.rules.engine import Engine
 from eqsatad.terms.nodes import Stage
 from eqsatad.terms.store import VERSION, dump
 from eqsatad.terms.walk import program
@@ -222,3 +227,48 @@ def test_work_grows_with_the_stages_only():
         [t for t in program(weights(n).results) if isinstance(t, Stage)] for n in (4, 8)
     )
     assert len(large) <= 2 * len(small) + 4
+
+
+def test_indices_are_simplified_once(kept, monkeypatch):
+    x = ea.placeholder((4, 6), name="x")
+    y = ea.compute((24,), lambda i: 2 * x[i // 6, i % 6], name="y")
+    first = ea.plan([y]).program
+    forget()
+    monkeypatch.setattr(Engine, "of", lambda *_: pytest.fail("an engine was made"))
+    assert render(ea.plan([y]).program) == render(first)
+
+
+def test_rows_decide_the_loops_that_are_recalled(kept):
+    x = ea.placeholder((4, 6), name="x")
+    y = ea.compute((24,), lambda i: 2 * x[i // 6, i % 6], name="y")
+    contexts = {Recall.by(rows).context for rows in (load(), load()[1:], ())}
+    assert len(contexts) == 3
+    with_rows, without = (lowered([y], None, rows) for rows in (load(), ()))
+    assert render(with_rows) == render(lowered([y], None, load()))
+    assert render(without) == render(lowered([y], None, ()))
+
+
+FIRST = """
+import sys, numpy as np, eqsatad as ea
+x = ea.placeholder((8, 8), name="x")
+y = ea.compute((8, 8), lambda i, j: ea.exp(x[i, j]) * x[i, j], name="y")
+kernel = ea.differentiate(y).build()
+(found,) = kernel(**{name: np.ones((8, 8), "float32") for name in kernel.inputs})
+assert np.allclose(found, 2 * np.exp(1.0))
+print("rows loaded in vain:", [name for name in sys.modules if "_catalog.simplifier." in name])
+"""
+
+
+def test_processes_share_a_cache_and_a_warm_one_loads_no_row_in_vain(kept):
+    def started():
+        command = [sys.executable, "-W", "error", "-c", FIRST]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+    at_once = [started() for _ in range(2)]
+    said = [process.communicate(timeout=120)[0] for process in at_once]
+    before = cache.entries()
+    said.append(started().communicate(timeout=120)[0])
+    assert all(said)
+    assert said[-1].strip() == "rows loaded in vain: []"
+    assert cache.entries() == before
+    assert not list(kept.glob("*.part"))

@@ -12,14 +12,19 @@ import eqsatad as ea
 from benchmarks import rules as benchmark
 from eqsatad.cli import main
 from eqsatad.errors import ArgumentError
+from eqsatad.extract.cost import MODELS
 from eqsatad.rules.algebra import Limits
-from eqsatad.rules.catalog import load, themes
-from eqsatad.rules.singly import PAIR, Choice, Reporting
+from eqsatad.rules.catalog import every_row, load, simplifier_themes, themes
+from eqsatad.rules.engine import Engine
+from eqsatad.rules.index_match import Rows
+from eqsatad.rules.indices import Indices
+from eqsatad.rules.rule import Row
+from eqsatad.rules.singly import PAIR, Answering, Choice, Reporting
 from eqsatad.rules.value_rule import ValueRule
 from eqsatad.rules.values import encode
-from eqsatad.stats import RowStats, Stats, gathered, operations
+from eqsatad.stats import RowStats, Stats, answered, gathered, observed, operations
 from eqsatad.subjects import Question, Subject, operators, questions
-from eqsatad.terms.nodes import Apply, Expr
+from eqsatad.terms.nodes import Apply, Const, Expr, Var
 from eqsatad.terms.ops import OPS
 
 VALUES = [row for row in load() if isinstance(row, ValueRule)]
@@ -76,6 +81,87 @@ def test_saved_is_the_difference_of_what_is_executed(stats: Stats) -> None:
     assert more == row(stats, "sum-factor").saved == 5 * (4 - 1)
 
 
+def convolution() -> Subject:
+    """Gradients of a strided convolution, which needs quotients."""
+    y = ea.op("y[i] = sum(x[4*i+2*u]*exp(w[u]))", x=(41,), w=(5,))
+    return Subject("convolution", y, ea.differentiate(y).inputs)
+
+
+@pytest.fixture(scope="module")
+def strided() -> Stats:
+    """The statistics of `convolution`, nothing left out."""
+    return gathered([convolution()], load(), ablate="none")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "nodes"),
+    [
+        ("floor-multiple", "index", True),
+        ("range-holds", "index", True),
+        ("solve-window", "domain", True),
+        ("times-commutes", "value", True),
+        ("interval-sum", "interval", False),
+    ],
+)
+def test_every_kind_of_row_has_its_figures(
+    strided: Stats, name: str, kind: str, nodes: bool
+) -> None:
+    found = row(strided, name)
+    assert found.kind == kind
+    assert found.matches > 0
+    assert found.applied > 0
+    assert found.seconds > 0
+    assert (found.nodes is not None and found.nodes > 0) if nodes else found.nodes is None
+
+
+def test_index_row_applies_where_its_answer_is_taken() -> None:
+    rows = [one for one in load() if isinstance(one, Row)]
+    indices, answering = Indices(rows), Answering(rows)
+    indices.watch = answering.look
+    axis = ea.compute((4,), lambda i: A[i % 3], "y").axes[0]
+    # Of x // 4 both 0, by the range of x, and x // 4 as it was asked are known; 0 is taken.
+    assert indices.simplify([axis // 4]) == [Const(0, "index")]
+    work = answering.work["floor-constant"]
+    assert (work.matches, work.applied, work.nodes) == (1, 1, 1)
+    assert answering.work["floor-multiple"].matches == 0
+
+
+def test_looking_changes_nothing() -> None:
+    subject = convolution()
+    derived = ea.differentiate(subject.output, simplify=False)
+    catalog = load()
+    before = [tensor.key for tensor in ea.differentiate(subject.output, cost="count")]
+    observed(derived, catalog, MODELS["count"])
+    assert Engine.of(catalog).indices.watch is None
+    assert [tensor.key for tensor in ea.differentiate(subject.output, cost="count")] == before
+
+
+def minimum_and_maximum() -> Question:
+    """What the row `min-plus-max` is for."""
+    x, y = Var("x", "index"), Var("y", "index")
+    return Question("both", ea.minimum(x, y) + ea.maximum(x, y), {x: (0, 7), y: (0, 7)})
+
+
+def test_rows_of_the_simplifier_save_operators_of_its_answers() -> None:
+    stats = gathered([], every_row(), questions=[minimum_and_maximum()], ablate="row")
+    found = row(stats, "min-plus-max")
+    assert (found.kind, found.theme, found.nodes) == ("term", "minmax", None)
+    assert found.matches >= found.applied == 1
+    assert stats.operators == {"both": 1}  # x + y
+    assert found.saved == answered(minimum_and_maximum(), Rows([])) - 1
+
+
+def test_rows_of_the_simplifier_are_left_out_without_questions() -> None:
+    stats = gathered([], every_row(), ablate="none")
+    assert [one.row for one in stats.rows] == [one.name for one in load()]
+
+
+def test_every_row_of_the_simplifier_matches_in_the_questions() -> None:
+    stats = gathered([], every_row(), questions=list(questions()), ablate="none")
+    own = {one.name for rows in simplifier_themes().values() for one in rows}
+    assert not own & set(stats.idle)
+
+
 def test_theme_that_is_left_out_changes_what_is_executed() -> None:
     stats = gathered([product()], load(), ablate="theme")
     assert set(stats.saved) <= set(themes())
@@ -105,6 +191,8 @@ def test_saved_statistics_are_used_while_they_fit(tmp_path: Path) -> None:
     path.write_text(json.dumps(marked))
     assert gathered([product()], load(), ablate="none", saved=path).operations == {"marked": 1}
     assert gathered([product()], load()[:30], ablate="none", saved=path).key != first.key
+    with pytest.raises(ArgumentError, match="there is no folder"):
+        gathered([product()], load(), saved=tmp_path / "no" / "rules.json")
     path.write_text("[]")
     with pytest.raises(ArgumentError, match=r"rules\.json holds no statistics"):
         gathered([product()], load(), saved=path)
@@ -178,3 +266,38 @@ def test_command_prints_the_statistics(capsys: pytest.CaptureFixture[str]) -> No
 def test_benchmark_prints_the_statistics(capsys: pytest.CaptureFixture[str]) -> None:
     assert benchmark.main(["--only", "mul-transpose", "--ablate", "theme"]) == 0
     assert "domains" in capsys.readouterr().out
+
+
+def test_benchmark_asks_the_simplifier(capsys: pytest.CaptureFixture[str]) -> None:
+    only = "a minimum and a maximum"
+    assert benchmark.main(["--only", only, "--ablate", "row", "--json"]) == 0
+    plain = json.loads(capsys.readouterr().out)
+    assert plain["operators"] == {only: 1}
+    assert plain["operations"] == {}
+
+
+def test_command_counts_rows_of_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    mine = tmp_path / "mine.py"
+    mine.write_text(
+        "from eqsatad.rules.value_rule import rewrite, x, y\n"
+        'ROWS = (rewrite("mine-commutes", x * y, y * x, exact=True),)\n'
+    )
+    plain = json.loads(run(capsys, *COMMAND, "--ablate", "none", "--rules", str(mine), "--json"))
+    (found,) = (one for one in plain["rows"] if one["row"] == "mine-commutes")
+    assert found["theme"] == "other"
+    assert found["matches"] > 0
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--shape", "x=5"), ("--ablate", "rows")], ids=["no program", "unknown ablation"]
+)
+def test_command_refuses_what_means_nothing(arguments: tuple[str, str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(("rules", "stats", *arguments))
+    assert end.value.code == 2
+
+
+def test_table_leaves_out_what_was_not_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    with_saved, without = run(capsys, *COMMAND, "--ablate", "row"), run(capsys, *COMMAND)
+    assert "saved" in with_saved.splitlines()[2]
+    assert "saved" not in without.splitlines()[2]

@@ -50,11 +50,16 @@ def build(
     ``threads`` is for the CPU: at most so many, by default as `threads.num_threads` says.
     ``exact`` forbids reassociating sums and fusing products into sums.
     """
+    return TARGETS[known(target)](program, threads, exact)
+
+
+def known(target: str) -> str:
+    """``target``; `UnknownTargetError` if it is no row of `TARGETS`."""
     if target not in TARGETS:
         raise UnknownTargetError(
             f"there is no target {target!r}; available: {', '.join(sorted(TARGETS))}"
         )
-    return TARGETS[target](program, threads, exact)
+    return target
 
 
 def load_kernel(path: str | Path) -> Kernel:

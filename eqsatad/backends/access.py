@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from math import prod
 
-from eqsatad.terms.linear import Linear, linear
+from eqsatad.terms.linear import Linear, expression, linear
 from eqsatad.terms.nodes import Apply, Const, Expr, Read, Tensor
 from eqsatad.terms.ops import ADD, MUL
 from eqsatad.terms.ranges import interval
@@ -26,14 +27,19 @@ def harmless(expr: Expr) -> bool:
 
 
 def safe_read(read: Read) -> bool:
-    """Whether a read is in range wherever its axes are."""
-    for extent, index in zip(read.tensor.shape, read.indices, strict=True):
-        low, high = interval(index)
-        if low is None or high is None or low < 0:
-            return False
-        if not isinstance(extent, Const) or high >= extent.value:
-            return False
-    return True
+    """Whether a read is inside of its buffer wherever its axes are."""
+    sizes = [extent.value for extent in read.tensor.shape if isinstance(extent, Const)]
+    if len(sizes) < len(read.tensor.shape):
+        return False
+    if all(map(_within, read.indices, sizes)):
+        return True
+    return _within(expression(flat(read.tensor, read.indices)), prod(sizes))
+
+
+def _within(index: Expr, size: int) -> bool:
+    """Whether ``index`` is always one of the first ``size``."""
+    low, high = interval(index)
+    return low is not None and high is not None and low >= 0 and high < size
 
 
 def natural(*exprs: Expr) -> bool:

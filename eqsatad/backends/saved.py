@@ -18,13 +18,14 @@ from zipfile import BadZipFile, ZipFile
 from eqsatad.backends.cpu import Launcher
 from eqsatad.backends.cpu.export import declaration, exported
 from eqsatad.backends.cpu.machine import identity, linked, load, portable
+from eqsatad.backends.cpu.ready import plain
 from eqsatad.backends.cpu.source import outside
 from eqsatad.backends.kernel import Kernel
 from eqsatad.backends.specialise import Specialised
 from eqsatad.errors import BackendError, StoreError
 from eqsatad.loops.nest import LoopProgram
 from eqsatad.terms import store
-from eqsatad.terms.nodes import Placeholder, Size, Tensor
+from eqsatad.terms.nodes import Size, Tensor
 
 VERSION = 1
 INFO, BUFFERS, SOURCE, OBJECT = "kernel.json", "buffers.terms", "source.ll", "code.o"
@@ -73,17 +74,12 @@ def _archive(kernel: Kernel, launch: Launcher, path: Path) -> None:
         "sizes": [size.name for size in program.sizes],
         "threads": launch.threads,
     }
-    buffers = [_plain(tensor) for group in groups for tensor in group]
+    buffers = [plain(tensor) for group in groups for tensor in group]
     with ZipFile(path, "w") as archive:
         archive.writestr(INFO, json.dumps(info))
         archive.writestr(BUFFERS, store.dump(buffers))
         archive.writestr(SOURCE, kernel.source)
         archive.writestr(OBJECT, launch.code.content)
-
-
-def _plain(tensor: Tensor) -> Tensor:
-    """``tensor`` without what it is computed from."""
-    return Placeholder(tensor.name, tensor.shape, tensor.dtype)
 
 
 def _program(info: dict[str, list[int]], buffers: list[Tensor], path: str) -> LoopProgram:

@@ -45,8 +45,10 @@ class Band:
 
 def bands(stage: Stage, bounds: Bounds) -> list[Band]:
     """The axes of ``stage`` that its conditions keep in a band which no other of them moves."""
+    if stage.scatters:
+        return []
     terms = [_guards(term) for term in summands(stage.body) if not is_zero(term)]
-    if stage.scatters or not terms or not all(terms):
+    if not terms or not all(terms):
         return []
     found: list[Band] = []
     for axis in reversed(stage.axes):
@@ -86,6 +88,8 @@ def copied(stage: Stage, bands: Sequence[Band], own: Stage) -> Stage:
 
 def clipped(stage: Stage, bands: Sequence[Band]) -> Stage:
     """``stage`` with 0 said to be outside of ``bands``, so that nothing is worked out there."""
+    if not bands:
+        return stage
     inside = [guard for band in bands for guard in _within(_place(band), band.extent)]
     said = _inequalities(Conditions.of(guarded(stage.body)[0]).guards)
     if set(inside) <= set(said):
@@ -128,6 +132,8 @@ def _band(
     """The narrowest band of ``axis`` that starts where a guard of one of ``terms`` says."""
     last = linear(axis.extent) - Linear(1, ())
     ends = [tuple(_ends(axis, fixed, guards, bounds)) for guards in terms]
+    if not all(ends):
+        return None
     starts = {end: None for term in ends for end, lower in term if lower}
     most = (constant(axis.extent) or EXAMPLE_SIZE) // SHARE
     best: Band | None = None
@@ -151,9 +157,10 @@ def _ends(
 ) -> Iterator[End]:
     """The ends that ``guards`` give ``axis``, from the axes that are ``fixed``."""
     for _, form in guards:
-        coef = form.coefficient(axis)
+        if not (coef := form.coefficient(axis)):
+            continue
         rest = form.without(axis)
-        widest = _widest(rest, fixed, bounds) if coef and axis not in rest.free else None
+        widest = None if axis in rest.free else _widest(rest, fixed, bounds)
         if widest is not None:
             end = quotient(widest, abs(coef))
             yield (end.scaled(-1), True) if coef > 0 else (end, False)

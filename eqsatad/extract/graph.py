@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from eqsatad.extract.cost import CostModel
+from eqsatad.extract.cover import Cover
 from eqsatad.extract.dag import Choice, Class, Graph, Node
 from eqsatad.extract.paths import Paths
 from eqsatad.extract.points import Points
@@ -37,8 +37,8 @@ LITERALS = {
 }
 
 
-def snapshot(session: Session, encoded: Encoded, model: CostModel) -> Graph:
-    """The choices that the e-graph offers now, with prices of ``model``."""
+def snapshot(session: Session, encoded: Encoded, points: Points) -> Graph:
+    """The choices that the e-graph offers now, with the prices of the model of ``points``."""
     frozen = session.freeze()
     numbers: dict[object, Class] = {}
     rows: list[Node] = []
@@ -53,32 +53,34 @@ def snapshot(session: Session, encoded: Encoded, model: CostModel) -> Graph:
         if value in numbers:
             free[numbers[value]] = frozen.integer(mask)
     root = numbers[frozen.rows["TheRoot"][0][0]]
-    return _Pricing(encoded, model, free).graph(rows, root)
+    return _Pricing(encoded, points, free).graph(rows, root)
 
 
 class _Pricing:
     """Prices of nodes, given the axes of every class."""
 
-    def __init__(self, encoded: Encoded, model: CostModel, free: list[int]) -> None:
-        self.encoded, self.model, self.free = encoded, model, free
+    def __init__(self, encoded: Encoded, points: Points, free: list[int]) -> None:
+        self.encoded, self.points, self.free = encoded, points, free
+        self.model = points.model
         self.touched = lru_cache(maxsize=None)(encoded.touched)
-        self.points = Points(model)
         self.volume = lru_cache(maxsize=None)(self._volume)
 
-    def _volume(self, mask: int) -> float:
-        """The points of the axes of ``mask`` at which the term may be other than zero."""
+    def _volume(self, mask: int, guards: int) -> float:
+        """The points of the axes of ``mask`` at which those of ``guards`` hold that test them."""
         axes = self.encoded.unmask(mask)
-        return self.points.count(axes, (c for c in self.encoded.around if c.free <= {*axes}))
+        conds = self.encoded.conditions(guards)
+        return self.points.count(axes, (cond for cond in conds if cond.free <= {*axes}))
 
     def graph(self, rows: list[Node], root: Class) -> Graph:
         """The rows that may be chosen, priced."""
         self.paths = Paths(self.encoded, self.model, self.free, rows)
+        self.cover = Cover(self.encoded, len(self.free), root, rows)
         self.minus = {node.owner for node in rows if node.op == "Num" and node.data[0] == -1.0}
         nodes = []
         for node in rows:
             mentioned, points = self.extent(node)
             if not mentioned & ~self.free[node.owner]:
-                times = min(self.volume(points), self.paths.points(node))
+                times = min(self.volume(points, self.cover.of(node)), self.paths.points(node))
                 nodes.append(node._replace(cost=self.price(node) * times))
         return Graph(nodes, len(self.free), root)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import gcd, lcm
 
 from eqsatad.rules.summands import is_zero
-from eqsatad.terms.checks import guarded
+from eqsatad.terms.checks import depends_on_data, guarded
 from eqsatad.terms.coerce import const
 from eqsatad.terms.linear import Linear, expression, linear, quotient
 from eqsatad.terms.nodes import SUM, Apply, Axis, Const, Expr, Read, Reduce, Select, Stage, Tensor
@@ -37,6 +37,8 @@ from eqsatad.terms.walk import (
 
 Simplify = Callable[[Sequence[Expr]], Sequence[Expr]]
 Conds = tuple[Expr, ...]
+Place = tuple[Read, Conds]
+"""A read, and the conditions around it."""
 
 RESIDUES = 16
 """The most residues of an axis that are looked at one by one."""
@@ -48,7 +50,7 @@ def live(outputs: Sequence[Tensor], simplify: Simplify) -> list[Tensor]:
     ``simplify`` is for the indices of stages that became shorter.
     """
     order = program(outputs)
-    readers: dict[Tensor, list[Stage]] = {}
+    places: dict[Tensor, list[Place]] = {}
     kept: dict[Tensor, tuple[Cut, ...]] = {}
     replaced = nonzero(order)
     for tensor in reversed(order):
@@ -57,12 +59,12 @@ def live(outputs: Sequence[Tensor], simplify: Simplify) -> list[Tensor]:
             continue
         cuts = whole(stage)
         if tensor not in outputs and not stage.scatters:
-            near = readers.get(tensor, ())
+            near = places.get(tensor, ())
             cuts = tuple(_cut(tensor, number, near) for number in range(len(cuts)))
         kept[tensor] = cuts
         replaced[tensor] = stage = _shortened(stage, cuts, simplify)
-        for source in sources(stage):
-            readers.setdefault(source, []).append(stage)
+        for place in _places(stage):
+            places.setdefault(place[0].tensor, []).append(place)
     for tensor in order:
         stage = replaced[tensor]
         if isinstance(stage, Stage):
@@ -111,40 +113,36 @@ def whole(stage: Stage) -> tuple[Cut, ...]:
     return tuple(Cut(0, 1, axis.extent) for axis in stage.axes)
 
 
-def _cut(stage: Stage, number: int, readers: Iterable[Stage]) -> Cut:
-    """The positions of one axis of ``stage`` that ``readers`` read."""
+def _cut(stage: Stage, number: int, places: Sequence[Place]) -> Cut:
+    """The positions of one axis of ``stage`` that are read, at ``places`` under conditions."""
     axis = stage.axes[number]
     every = Cut(0, 1, axis.extent)
     extent = constant(axis.extent)
-    if extent is None:
+    if extent is None or not places:
+        return every
+    found = [
+        (read.indices[number], _connected(read.indices[number], conds)) for read, conds in places
+    ]
+    if any(not near and isinstance(at, Axis) and at.extent is axis.extent for at, near in found):
         return every
     low, high, forms = extent - 1, 0, list[Linear]()
-    for index, conds in _positions(stage, number, readers):
-        near = _connected(index, conds)
-        if isinstance(index, Axis) and index.extent is axis.extent and not near:
-            return every
+    for index, near in found:
         first, last = span(index, near)
         low = min(low, 0 if first is None else max(first, 0))
         high = max(high, extent - 1 if last is None else min(last, extent - 1))
         forms.append(linear(index))
-    if not forms:
-        return every
     coefs = [coef for form in forms for coef, _ in form.terms]
     step = gcd(*coefs, *(form.const - low for form in forms)) or 1
-    if _carries(stage, axis) and (low, step) != (0, 1):
+    if (low, step) != (0, 1) and _carries(stage, axis):
         return every
     return Cut(low, step, Const((high - low) // step + 1, "index"))
 
 
-def _positions(
-    stage: Stage, number: int, readers: Iterable[Stage]
-) -> Iterator[tuple[Expr, tuple[Expr, ...]]]:
-    """Each index that ``stage`` is read at along one axis, and the conditions around it."""
-    for reader in readers:
-        for root, around in _roots(reader):
-            wanted = {read for read in reads(root) if read.tensor is stage}
-            for read, conds in guarded(root, around, wanted):
-                yield read.indices[number], conds
+def _places(stage: Stage) -> Iterator[Place]:
+    """Where ``stage`` reads other stages."""
+    for root, around in _roots(stage):
+        wanted = {read for read in reads(root) if isinstance(read.tensor, Stage)}
+        yield from guarded(root, around, wanted) if wanted else ()
 
 
 def _roots(stage: Stage) -> Iterator[tuple[Expr, tuple[Expr, ...]]]:
@@ -157,9 +155,8 @@ def _roots(stage: Stage) -> Iterator[tuple[Expr, tuple[Expr, ...]]]:
 
 def _connected(index: Expr, conds: Iterable[Expr]) -> tuple[Expr, ...]:
     """Those of ``conds`` on indices that say something about the axes of ``index``."""
-    left = [cond for cond in conds if not any(isinstance(n, Read) for n in postorder(cond))]
-    free, found = index.free, list[Expr]()
-    while near := [cond for cond in left if cond.free & free]:
+    left, free, found = list(conds), index.free, list[Expr]()
+    while near := [cond for cond in left if cond.free & free and not depends_on_data(cond)]:
         left = [cond for cond in left if cond not in near]
         free = free.union(*(cond.free for cond in near))
         found += near

@@ -227,9 +227,10 @@ def search(
     """The input as a choice with its root, then every cheaper one that is found."""
     best = inf
     quiet = 0
+    points = Points(cost)
     with closing(grow(encoded, rules, limits, report)) as rounds:
         for session in rounds:
-            graph = snapshot(session, encoded, cost)
+            graph = snapshot(session, encoded, points)
             choice = extract(graph)
             if choice.cost < best * (1 - 1e-9):
                 best = choice.cost

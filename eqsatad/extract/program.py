@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 from eqsatad.extract.band import Band, along, bands, clipped, copied
@@ -85,7 +86,7 @@ class Simplification:
         self, catalog: Catalog, cost: CostModel, limits: Limits, watch: Watch | None = None
     ) -> None:
         """``watch`` is told every step; what is watched is worked out, not recalled."""
-        self._engine = Engine.of(catalog)
+        self._catalog = catalog
         self._values = tuple(row for row in catalog if isinstance(row, ValueRule))
         self._cost = cost
         self._points = Points(cost)
@@ -100,6 +101,11 @@ class Simplification:
         self._answers: dict[Stage, Stage] = {}
         # Stages that may be joined with their only reader, which has not been met yet.
         self._waiting: set[Stage] = set()
+
+    @cached_property
+    def _engine(self) -> Engine:
+        # What is recalled needs none, and the first one takes long to make.
+        return Engine.of(self._catalog)
 
     def of(self, outputs: Sequence[Tensor]) -> Simplified:
         """The cheapest program for ``outputs`` that the rules reach."""

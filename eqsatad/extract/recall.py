@@ -26,7 +26,7 @@ from eqsatad.terms.store import dump, load
 MOST = 4096
 """Answers that a process remembers."""
 
-LAYERS = ("terms", "rules", "extract")
+LAYERS = ("terms", "rules", "extract", "loops")
 """The packages whose code decides what an answer is."""
 
 UNSTEADY = ("time limit", "crash")
@@ -66,6 +66,11 @@ class Recall:
         prices = replace(cost, calls={}, sizes={})
         tables = sorted(cost.calls.items()), sorted(cost.sizes.items())
         return Recall(digest(code(), contents(catalog), prices, *tables, limits))
+
+    @staticmethod
+    def by(catalog: Catalog) -> Recall:
+        """The answers that depend on these rows alone."""
+        return Recall(digest(code(), contents(catalog)))
 
     def solve(self, kind: str, question: Sequence[Tensor], work: Work) -> Answer:
         """The answer to ``question``: remembered, or worked out and remembered."""

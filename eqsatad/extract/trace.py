@@ -20,6 +20,7 @@ from eqsatad.extract.graph import Decoder, snapshot
 from eqsatad.extract.known import Equation, equations
 from eqsatad.extract.naming import readable
 from eqsatad.extract.optimise import search
+from eqsatad.extract.points import Points
 from eqsatad.extract.problem import Problem
 from eqsatad.extract.program import (
     ABSORBING,
@@ -381,11 +382,12 @@ class Rewriting:
         """What ``rows`` make of the left side, if that is cheaper."""
         encoded = encode(claim.left, self.axes, self.equal)
         limits = replace(self.judge.limits, rounds=claim.rounds)
+        points = Points(self.cost)
         best: tuple[float, Expr] | None = None
         first = None
         with closing(self.judge.choice.grow(encoded, rows, limits)) as rounds:
             for graph in rounds:
-                priced = snapshot(graph, encoded, self.cost)
+                priced = snapshot(graph, encoded, points)
                 choice = extract(priced)
                 first = choice.cost if first is None else first
                 if choice.cost < (first if best is None else best[0]) * CHEAPER:

@@ -67,9 +67,14 @@ def load(without: Iterable[str] = ()) -> Catalog:
     )
 
 
+def every_theme() -> dict[str, Catalog]:
+    """All rows that come with eqsatad or an installed package, by theme."""
+    return {**themes(), **_installed(), **simplifier_themes()}
+
+
 def every_row() -> Catalog:
     """What `load` gives and the rows of the simplifier: all that comes with eqsatad."""
-    return check_names((*load(), *(row for rows in simplifier_themes().values() for row in rows)))
+    return check_names(row for rows in every_theme().values() for row in rows)
 
 
 def kept() -> dict[str, str]:

@@ -7,7 +7,7 @@ What tests data stays one condition, and so does what would fall into too many p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TypeGuard
@@ -23,6 +23,14 @@ MOST = 8
 """Parts that a condition is taken apart into; one that has more is left whole."""
 
 OPPOSITE = {LT: GE, GE: LT, LE: GT, GT: LE, EQ: NE, NE: EQ}
+ONE = Linear(1, ())
+GUARDS: dict[Op, Callable[[Linear, Linear], Guard]] = {
+    EQ: lambda left, right: (ZERO, left - right),
+    GE: lambda left, right: (ATLEAST, left - right),
+    GT: lambda left, right: (ATLEAST, left - right - ONE),
+    LE: lambda left, right: (ATLEAST, right - left),
+    LT: lambda left, right: (ATLEAST, right - left - ONE),
+}
 # The extremum that is at least something where both of its operands are, by its sign.
 BOTH: dict[tuple[Op, bool], bool] = {
     (MIN, True): True,
@@ -69,20 +77,9 @@ def positive(cond: Expr) -> Expr:
 
 def as_guard(cond: Expr) -> Guard | None:
     """A comparison of index expressions as a guard; None for any other condition."""
-    if not isinstance(cond, Apply) or cond.args[0].dtype != "index":
-        return None
-    left, right = (linear(arg) for arg in cond.args) if cond.op in OPPOSITE else (None, None)
-    if left is None or right is None:
-        return None
-    one = Linear(1, ())
-    forms: dict[object, Guard] = {
-        EQ: (ZERO, left - right),
-        GE: (ATLEAST, left - right),
-        GT: (ATLEAST, left - right - one),
-        LE: (ATLEAST, right - left),
-        LT: (ATLEAST, right - left - one),
-    }
-    return forms.get(cond.op)
+    if isinstance(cond, Apply) and cond.op in GUARDS and cond.args[0].dtype == "index":
+        return GUARDS[cond.op](*map(linear, cond.args))
+    return None
 
 
 def as_condition(guard: Guard) -> Expr:
@@ -136,11 +133,13 @@ def _choices(cond: Expr, conds: Sequence[Expr], summed: frozenset[Axis]) -> list
     """The conditions of which one has to hold for ``cond``; itself where it is not taken apart."""
     if not isinstance(cond, Apply) or not cond.free & summed or _tests_data(cond):
         return [cond]
+    if any(_determines(other, cond.free & summed) for other in conds if other is not cond):
+        return [cond]
     if cond.op is OR:
         return [choice for part in cond.args for choice in _choices(part, conds, summed)]
     if cond.op is NOT and isinstance(cond.args[0], Apply) and cond.args[0].op is AND:
         return [_not(part) for part in conjuncts(cond.args[0])]
-    if cond.op is NE and not any(_determines(other, summed) for other in conds):
+    if cond.op is NE:
         return [Apply(op, cond.args) for op in (LT, GT) if cond.args[0].dtype == "index"] or [cond]
     guard = as_guard(cond)
     return [cond] if guard is None else _cases(*guard) or [cond]
@@ -150,9 +149,13 @@ def _tests_data(cond: Expr) -> bool:
     return any(isinstance(node, Read) for node in postorder(cond))
 
 
-def _determines(cond: Expr, summed: frozenset[Axis]) -> bool:
-    """Whether ``cond`` is an equation on an axis that is summed: what it says is put in first."""
-    return bool(cond.free & summed) and isinstance(cond, Apply) and cond.op is EQ
+def _determines(cond: Expr, axes: frozenset[Axis]) -> bool:
+    """Whether ``cond`` says what one of ``axes`` is: that is put in before anything is split."""
+    kind, form = as_guard(cond) or (ATLEAST, Linear(0, ()))
+    return kind == ZERO and any(
+        abs(coef) == 1 and axis in axes and axis not in form.without(axis).free
+        for coef, axis in form.terms
+    )
 
 
 def _cases(kind: str, form: Linear) -> list[Expr]:

@@ -60,10 +60,12 @@ def _strange(given: Iterable[object]) -> str:
 
 def _checked(catalog: Catalog) -> None:
     """Raises `RuleError` for the first row that a check refuses."""
-    shipped = _shipped()
-    for row in catalog:
-        if id(row) not in shipped:
-            _check(row)
+    brought = catalog
+    for shipped in (themes, simplifier_themes):  # The second is loaded only if rows are left.
+        if brought:
+            brought = tuple(row for row in brought if id(row) not in _identities(shipped))
+    for row in brought:
+        _check(row)
 
 
 @lru_cache(maxsize=1024)
@@ -74,7 +76,6 @@ def _check(row: AnyRow) -> None:
 
 
 @cache
-def _shipped() -> frozenset[int]:
-    """The rows that come with eqsatad, which live as long as their modules."""
-    own = (*themes().values(), *simplifier_themes().values())
-    return frozenset(id(row) for rows in own for row in rows)
+def _identities(shipped: Callable[[], dict[str, Catalog]]) -> frozenset[int]:
+    """The rows of these themes, which live as long as their modules."""
+    return frozenset(id(row) for rows in shipped().values() for row in rows)

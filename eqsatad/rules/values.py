@@ -56,10 +56,7 @@ class Folding:
 
 @dataclass
 class Encoded:
-    """The text of a term, and its tables: position in the table is the number in the text.
-
-    ``around`` are the conditions on axes outside of which the whole term is zero.
-    """
+    """The text of a term, and its tables: position in the table is the number in the text."""
 
     text: str = ""
     axes: list[Axis] = field(default_factory=list)
@@ -67,7 +64,6 @@ class Encoded:
     needs: list[int] = field(default_factory=list)
     guards: list[tuple[Expr, ...]] = field(default_factory=list)
     foldings: dict[str, Folding] = field(default_factory=dict)
-    around: tuple[Expr, ...] = ()
 
     def mask(self, axes: frozenset[Axis]) -> int:
         """The bits of ``axes``."""
@@ -146,22 +142,13 @@ def encode(term: Expr, axes: tuple[Axis, ...], equal: Iterable[tuple[Expr, Expr]
     return _Encoder(term, axes, equal).encoded
 
 
-def _around(term: Expr, axes: frozenset[Axis]) -> Iterator[Expr]:
-    """The conditions on ``axes`` alone outside of which ``term`` is zero."""
-    while isinstance(term, Select) and isinstance(term.other, Const) and term.other.value == 0:
-        yield from (cond for cond in conjuncts(term.cond) if cond.free <= axes)
-        term = term.then
-    if isinstance(term, Reduce) and term.combiner is SUM:
-        yield from (cond for cond in conjuncts(term.cond) if cond.free and cond.free <= axes)
-
-
 class _Encoder:
     """Collects the tables, then spells every node once per set of guards above it."""
 
     def __init__(
         self, term: Expr, axes: tuple[Axis, ...], equal: Iterable[tuple[Expr, Expr]]
     ) -> None:
-        self.encoded = Encoded(around=tuple(_around(term, frozenset(axes))))
+        self.encoded = Encoded()
         self.lines: dict[str, str] = {}
         self.facts: dict[str, None] = {}
         self.leaf_numbers: dict[tuple[Expr, int], int] = {}

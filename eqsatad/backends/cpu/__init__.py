@@ -1,8 +1,8 @@
 """The CPU backend: loop programs through LLVM.
 
-`source` writes the module, `tiles` decides which loops become register tiles, `machine` compiles
-and caches, `pool` runs chunks on threads. Only float additions of a reduction are reassociated,
-and products fused into sums; with ``exact=True`` not even these.
+`source` writes the module, `tiles` decides which loops become register tiles, `machine` compiles,
+`ready` keeps what was made on disk, `pool` runs chunks on threads. Only float additions of a
+reduction are reassociated, and products fused into sums; with ``exact=True`` not even these.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from eqsatad.backends.blocks import buffers_of
 from eqsatad.backends.cpu.addresses import address
 from eqsatad.backends.cpu.inlining import inlined
 from eqsatad.backends.cpu.layouts import arranged
-from eqsatad.backends.cpu.machine import Code, host, load
+from eqsatad.backends.cpu.machine import Code, compiled, host, linked
 from eqsatad.backends.cpu.packing import packed
 from eqsatad.backends.cpu.pool import pool
+from eqsatad.backends.cpu.ready import Ready, plain
 from eqsatad.backends.cpu.siblings import joined
 from eqsatad.backends.cpu.source import Machine, write
 from eqsatad.backends.cpu.statements import lanes_of
@@ -37,12 +38,20 @@ def build(program: LoopProgram, *, threads: int | None = None, exact: bool = Fal
     """``program`` compiled for this CPU; for ``threads``, see `threads.set_num_threads`."""
     if threads is not None and threads < 1:
         raise ArgumentError(f"threads is {threads}; give at least 1, or None for all CPUs")
-    here = host()
-    prepared = prepare(program, Machine(here.vector, here.registers), exact=exact)
-    source = write(prepared, Machine(here.vector, here.registers), exact=exact)
-    launch = Launcher(prepared, load(source.text, source.outside), threads)
-    noted = replace(program, notes=(*program.notes, *unheeded(program, here.vector)))
-    return Kernel(noted, target="cpu", source=source.text, launch=launch)
+    ready = Ready.of(program, exact, lambda: _made(program, exact))
+    buffers = replace(program, temporaries=ready.temporaries, nests=())
+    launch = Launcher(buffers, linked(ready.content, ready.outside), threads)
+    noted = replace(program, notes=(*program.notes, *unheeded(program, host().vector)))
+    return Kernel(noted, target="cpu", source=ready.text, launch=launch)
+
+
+def _made(program: LoopProgram, exact: bool) -> Ready:
+    """``program`` planned, written and compiled."""
+    machine = Machine(host().vector, host().registers)
+    prepared = prepare(program, machine, exact=exact)
+    source = write(prepared, machine, exact=exact)
+    temporaries = tuple(map(plain, prepared.temporaries))
+    return Ready(source.text, compiled(source.text), source.outside, temporaries)
 
 
 def unheeded(program: LoopProgram, vector: int) -> Iterator[str]:

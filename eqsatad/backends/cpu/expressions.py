@@ -27,6 +27,7 @@ from eqsatad.backends.cpu.scalars import (
     widened,
 )
 from eqsatad.backends.cpu.text import Value, Writer, number, splat
+from eqsatad.terms.linear import normal
 from eqsatad.terms.nodes import (
     Apply,
     Axis,
@@ -40,7 +41,7 @@ from eqsatad.terms.nodes import (
     Var,
 )
 from eqsatad.terms.ops import AND, FLOORDIV, MOD, OR, POW
-from eqsatad.terms.walk import postorder
+from eqsatad.terms.walk import postorder, substitute
 
 # Powers by multiplications, and those of them that are rounded once, like `pow`.
 WHOLE_POWERS = (-2, -1, 0, 1, 2, 3, 4)
@@ -48,6 +49,8 @@ EXACT_POWERS = (-1, 0, 1, 2)
 # The largest stride at which a vector is picked out of contiguous ones.
 PICKED = 4
 TRUE_LANE = Value("true", "i1")
+# The bytes of a vector whose lanes one instruction permutes.
+PERMUTES = 64
 
 
 @dataclass(frozen=True)
@@ -183,6 +186,8 @@ class Expressions:
         """The element, or one per lane, as it is computed with."""
         dtype = read.tensor.dtype
         kind = STORED[dtype]
+        if (quotient := self._repeats(read, point)) is not None:
+            return widened(self.w, self._repeated(read, quotient, point), dtype)
         at = self.address(read.tensor, read.indices, point)
         safe = point.mask is None or safe_read(read)
         whole = point.mask is None or (safe and point.tail is None)
@@ -200,6 +205,28 @@ class Expressions:
             offsets = at.offsets or self.w.counting(point.lanes, at.stride)
             raw = memory.gather(self.w, dtype, at.base, offsets, self._mask(point))
         return widened(self.w, raw, dtype)
+
+    def _repeats(self, read: Read, point: Point) -> Apply | None:
+        """The quotient that moves ``read`` on every few lanes, if a vector can be permuted."""
+        size = point.lanes * BYTES[STORED[read.tensor.dtype]]
+        if point.mask is not None or not size == self.w.module.vector == PERMUTES:
+            return None
+        steps = {axis: place.lane for axis, place in point.axes.items() if place.lane}
+        return repeating(read, *steps) if list(steps.values()) == [1] else None
+
+    def _repeated(self, read: Read, quotient: Apply, point: Point) -> Value:
+        axis, times = quotient.args
+        assert isinstance(axis, Axis), "found by `repeating`"
+        assert isinstance(times, Const), "found by `repeating`"
+        dtype, nothing = read.tensor.dtype, {quotient: Const(0, "index")}
+        indices = tuple(substitute(normal(index), nothing) for index in read.indices)
+        start = self._axis(replace(point.axes[axis], lane=0), point)
+        gone, before = (
+            self.w.two(code, start, number(times.value, "i64")) for code in ("udiv", "urem")
+        )
+        base = self.address(read.tensor, indices, point).base
+        base = self.w.address(base, STORED[dtype], gone)
+        return memory.repeated(self.w, dtype, point.lanes, base, before, times.value)
 
     def store(self, tensor: Tensor, indices: tuple[Expr, ...], value: Value, point: Point) -> None:
         """Stores ``value``, one per lane if the indices vary along the lanes."""
@@ -391,6 +418,17 @@ class Expressions:
             self.w.jump(done)
         self.w.begin(done)
         return self.w.choose(options)
+
+
+def repeating(read: Read, lane: Axis) -> Apply | None:
+    """The quotient of ``lane`` that ``read`` moves on with, if its vectors are permuted ones."""
+    if BYTES[STORED[read.tensor.dtype]] not in memory.PERMUTED:
+        return None
+    terms = [term for term in flat(read.tensor, read.indices).terms if lane in term[1].free]
+    match terms:
+        case [(1, Apply(op, (axis, Const(times))) as quotient)] if op is FLOORDIV and axis is lane:
+            return quotient if times > 1 else None
+    return None
 
 
 def _name(axis: Axis) -> str:

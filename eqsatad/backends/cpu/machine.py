@@ -73,6 +73,13 @@ def load(text: str, outside: tuple[str, ...] = (), level: int = LEVEL) -> Code:
         return _linked(content)
 
 
+def compiled(text: str) -> bytes:
+    """The object code of the module ``text`` for this process."""
+    here = _target_machine()
+    with _lock:
+        return _compiled(text, here, LEVEL)
+
+
 def linked(content: bytes, outside: tuple[str, ...]) -> Code:
     """Object code that this CPU made before, loaded."""
     with _lock:

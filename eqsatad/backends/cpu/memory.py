@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from eqsatad.backends.cpu.scalars import BYTES, STORED
 from eqsatad.backends.cpu.text import Value, Writer, number, spell
 
+# For the bytes of a lane: how the permutation of a whole vector is called, and its integers.
+PERMUTED = {4: ("si", "i32"), 8: ("di", "i64")}
+
 
 def masked(w: Writer, dtype: str, lanes: int, address: str, mask: Value) -> Value:
     """A load of consecutive elements where ``mask`` holds; zero elsewhere."""
@@ -51,6 +54,22 @@ def picked(w: Writer, dtype: str, lanes: int, address: str, stride: int) -> Valu
         chosen = [*range(done), *fresh, *[None] * (lanes - reached)]
         result, done = shuffled(w, result, vector, chosen), reached
     return result
+
+
+def repeated(w: Writer, dtype: str, lanes: int, address: str, before: Value, times: int) -> Value:
+    """Elements from ``address`` on, each ``times`` times, without the first ``before`` of these.
+
+    Out of one vector, of which only what is wanted is loaded.
+    """
+    kind = STORED[dtype]
+    suffix, integer = PERMUTED[BYTES[kind]]
+    places = w.convert("trunc", w.counting(lanes), integer)
+    shifted = w.two("add", places, w.convert("trunc", before, integer))
+    chosen = w.two("udiv", shifted, number(times, integer))
+    wanted = w.compare("icmp ule", places, w.lane(chosen, lanes - 1))
+    raw = w.convert("bitcast", masked(w, dtype, lanes, address, wanted), integer)
+    name = f"llvm.x86.avx512.permvar.{suffix}.512"
+    return w.convert("bitcast", w.call(name, (raw, chosen), integer, lanes), kind)
 
 
 def alternating_store(w: Writer, even: Value, odd: Value, address: str) -> None:
