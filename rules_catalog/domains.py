@@ -131,6 +131,25 @@ DOMAINS = (
         when=(m > 0,),
         rank=4,
     ),
+    # [c*(k % m) + k // m == y] for k < c*m: the two digits of k are those of y, swapped.
+    restrict(
+        "solve-swapped-digits",
+        (c * k + d * (k // m) + y).equal(0),
+        axis=k,
+        value=m * (-y % c) + -y // c,
+        leaves=(-y >= 0, c * m - 1 + y >= 0),
+        when=(c > 0, m > 0, (c * m + d).equal(1), high(k) < c * m),
+        rank=3,
+    ),
+    restrict(
+        "solve-swapped-digits-minus",
+        (c * k + d * (k // m) + y).equal(0),
+        axis=k,
+        value=m * (y % b) + y // b,
+        leaves=(y >= 0, b * m - 1 - y >= 0),
+        when=(let(b, -c), b > 0, m > 0, (c * m + d).equal(-1), high(k) < b * m),
+        rank=3,
+    ),
     # [(c*k + x) // m >= -y] and [(c*k + x) // m <= y]: bounds of the axis without a quotient.
     restrict(
         "bound-floor-below",

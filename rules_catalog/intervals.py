@@ -56,4 +56,21 @@ INTERVALS = (
         c < 0,
         (d + c * n).equal(0),
     ),
+    # c*k + d*(k // m) is c*(k % m) and a multiple of k // m.
+    interval(
+        "interval-last-digit",
+        c * k + d * (k // m) + y,
+        low((d + c * m) * (k // m) + y),
+        c * (m - 1) + high((d + c * m) * (k // m) + y),
+        c > 0,
+        m > 0,
+    ),
+    interval(
+        "interval-last-digit-negative",
+        c * k + d * (k // m) + y,
+        c * (m - 1) + low((d + c * m) * (k // m) + y),
+        high((d + c * m) * (k // m) + y),
+        c < 0,
+        m > 0,
+    ),
 )

@@ -289,8 +289,12 @@ def squares(rng: Random) -> Operator:
 def norms(rng: Random) -> Operator:
     """The root of the sum of squares over each window."""
     over = _draw(rng, _full)
-    products = total("stored", over) + 2 * total("live", over) + total("reached", over)
-    found = _pooled(rng, "root of squares", over, lambda out, total: ea.sqrt(total), products)
+    each = total("stored", over) + 2 * total("live", over)
+    reached, elements = total("reached", over), total("size", over)
+    most = each + max(reached, min(total("pairs", over), elements))
+    found = _pooled(
+        rng, "root of squares", over, lambda out, total: ea.sqrt(total), most, each + reached
+    )
     return replace(found, step=1e-5)
 
 

@@ -77,7 +77,7 @@ def test_wrong_and_slow_candidates_are_told() -> None:
 
 def test_random_domains_use_every_domain_row() -> None:
     domains = Domains(indices := Indices(ROWS))
-    for domain in (*(example(seed).domain for seed in range(120)), DIGITS):
+    for domain in (*(example(seed).domain for seed in range(120)), DIGITS, *SWAPPED):
         domains.candidates(domain, set())
     assert {row.name for row in DOMAINS} <= set(indices.tally.matches)
 
@@ -87,12 +87,18 @@ O1, O2 = axis("o1", 5), axis("o2", 6)
 SCALED = 5 * axis("a", 12) // 3
 P, Q = axis("p", 21), axis("q", 5)
 DIGITS = Domain((P, Q), (zero((5 * P + Q) // 7 - O1), zero((5 * P + Q) % 7 - O2)))
+# The digits of an index in the other order, with the equation written either way.
+SWAPPED = tuple(Domain((C,), (zero(sign * (3 * (C % 2) + C // 2 - O2)),)) for sign in (1, -1))
 
 # What a domain becomes: the extents that are left, and the best candidate on one line.
 SOLVED: dict[str, tuple[Domain, str]] = {
     "an equation gives its axis": (
         Domain((A,), (zero(A + 1 - O1),)),
         "over nothing where o1 - 1 >= 0; a = o1 - 1",
+    ),
+    "swapped digits give their index": (
+        SWAPPED[0],
+        "over nothing where true; c = 2 * o2 - 5 * (o2 // 3)",
     ),
     "a multiple leaves its congruence": (
         Domain((A,), (zero(3 * A - O2),)),

@@ -31,6 +31,8 @@ MISSED = {
     959: "a copy of fewer places than the tensor has",
     1338: "the digits of a padded axis",
     2399: "the digits of a number in another radix",
+    5085: "digits that change places",
+    5370: "a condition within a product within a condition",
 }
 
 

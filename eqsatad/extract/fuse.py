@@ -16,12 +16,23 @@ from eqsatad.extract.points import Points
 from eqsatad.extract.sites import executed
 from eqsatad.grad.scope import works
 from eqsatad.rules.engine import inline, retarget
+from eqsatad.rules.summands import guarded
+from eqsatad.terms.coerce import const
 from eqsatad.terms.nodes import MARKER, Apply, Axis, Expr, Read, Reduce, Select, Stage, Tensor
 from eqsatad.terms.ops import EQ, FLOORDIV, LT, MOD
 from eqsatad.terms.origin import built_at
 from eqsatad.terms.presburger import empty
 from eqsatad.terms.scopes import Scopes
-from eqsatad.terms.walk import constant, map_stage, postorder, program, reads, sources, substitute
+from eqsatad.terms.walk import (
+    conjunction,
+    constant,
+    map_stage,
+    postorder,
+    program,
+    reads,
+    sources,
+    substitute,
+)
 
 SMALL = 40
 """Nodes of an element-wise stage that may be worked out more than once."""
@@ -132,10 +143,16 @@ class _Fusion:
         joined = inline(stage, through)
         if joined is stage:
             return stage
-        joined = map_stage(joined, lambda root: self._simplify([root])[0])
+        joined = map_stage(joined, lambda root: outermost(self._simplify([root])[0]))
         body = Scopes(joined.axes).named(joined.body)
         with built_at(stage.built):
             return Stage(joined.name, joined.axes, body, joined.scatters)
+
+
+def outermost(root: Expr) -> Expr:
+    """``root`` with the conditions of a product around the whole of it."""
+    conds, value = guarded(root)
+    return Select(conjunction(conds), value, const(0, root.dtype)) if conds else root
 
 
 def _site(reader: Stage, source: Stage, *, under_data: bool) -> Read | None:

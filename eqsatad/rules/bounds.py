@@ -20,7 +20,7 @@ from eqsatad.rules.describe import spelled
 from eqsatad.rules.literals import evaluate_literal
 from eqsatad.rules.rule import AXIS, LITERAL, Condition, Define, IntervalRow, Known, Letter
 from eqsatad.rules.work import Work
-from eqsatad.terms.linear import Linear, atom, linear
+from eqsatad.terms.linear import Linear, atom, expression, linear
 from eqsatad.terms.nodes import Apply, Axis, Const, Expr
 from eqsatad.terms.ops import ADD, FLOORDIV, MUL, NEG, SUB
 from eqsatad.terms.ranges import interval as opaque_interval
@@ -180,9 +180,9 @@ def _product(left: Linear, right: Linear) -> Linear | None:
 
 
 def _floor(left: Linear, right: Linear) -> Linear | None:
-    if left.terms or right.terms or not right.const:
+    if right.terms or right.const <= 0:
         return None
-    return Linear(left.const // right.const, ())
+    return linear(expression(left) // right.const)
 
 
 FORM_OPERATIONS: dict[object, Callable[..., Linear | None]] = {
@@ -325,8 +325,9 @@ def _match_term(coef: Expr, core: Expr, factor: int, node: Expr, match: Match) -
     for found in _bind_literal(coef, factor, match):
         match core:
             case Letter(_, kind):
-                if kind != AXIS or isinstance(node, Axis):
-                    yield {**found, core: atom(node)}
+                form = atom(node)
+                if (kind != AXIS or isinstance(node, Axis)) and found.get(core, form) == form:
+                    yield {**found, core: form}
             case Apply(op, (inner, divisor)) if op is FLOORDIV and is_quotient(node):
                 dividend, modulus = node.children
                 assert isinstance(modulus, Const)
