@@ -201,3 +201,9 @@ DOMAINS = (
         shorter=True,
     ),
 )
+
+KEPT = {
+    "solve-swapped-digits": "implied on the small axes that are tried; longer ones need it",
+    "solve-swapped-digits-minus": "implied on the small axes that are tried; longer ones need it",
+}
+"""Rows that others imply, and why they are here all the same."""
