@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import reduce
 from math import inf
 
 from eqsatad.extract.cost import CostModel
@@ -29,7 +28,7 @@ from eqsatad.rules.value_rule import ValueRule
 from eqsatad.rules.values import Encoded, TooLargeError, canonical, encode, is_value
 from eqsatad.terms.nodes import SUM, Apply, Const, Expr, Read, Reduce, Select, Stage, Tensor
 from eqsatad.terms.ops import ADD, MUL
-from eqsatad.terms.walk import conjuncts, fold, postorder, reads
+from eqsatad.terms.walk import conjuncts, fold, joined, operands, postorder, reads
 
 
 @dataclass(frozen=True)
@@ -142,7 +141,7 @@ def _in_groups(
     known: Sequence[Stage],
 ) -> tuple[Stage | None, float]:
     """As `_through_graph`, a long sum as several groups of summands."""
-    terms = _summands(stage.body)
+    terms = list(operands(stage.body, ADD))
     if len(terms) <= TOGETHER:
         return _through_graph(stage, rules, cost, limits, report, known)
     groups = [terms[n : n + TOGETHER] for n in range(0, len(terms), TOGETHER)]
@@ -150,29 +149,12 @@ def _in_groups(
     ideal = 0.0
     for group in groups:
         own = Growth()
-        part = Stage(stage.name, stage.axes, _added(group))
+        part = Stage(stage.name, stage.axes, joined(ADD, group))
         found, bound = _through_graph(part, rules, cost, limits, own, known)
         bodies.append((found or part).body)
         ideal += bound
         report.include(own)
-    return Stage(stage.name, stage.axes, canonical(_added(bodies))[0], stage.scatters), ideal
-
-
-def _summands(body: Expr) -> list[Expr]:
-    """The terms that ``body`` adds up, in order."""
-    terms: list[Expr] = []
-    stack = [body]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, Apply) and node.op is ADD:
-            stack.extend(reversed(node.args))
-        else:
-            terms.append(node)
-    return terms
-
-
-def _added(terms: Sequence[Expr]) -> Expr:
-    return reduce(lambda left, right: Apply(ADD, (left, right)), terms)
+    return Stage(stage.name, stage.axes, canonical(joined(ADD, bodies))[0], stage.scatters), ideal
 
 
 def _depth(root: Expr) -> int:

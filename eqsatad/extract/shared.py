@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import cached_property
 
 from eqsatad.extract.materialise import Part, normal, tidy
 from eqsatad.extract.naming import readable
@@ -38,6 +38,8 @@ from eqsatad.terms.walk import (
     conjunction,
     conjuncts,
     fresh,
+    joined,
+    operands,
     postorder,
     reads,
     substitute,
@@ -62,13 +64,13 @@ class Core:
     @cached_property
     def factors(self) -> tuple[Expr, ...]:
         """The factors that are added up."""
-        every = _factors(self.node.body)
+        every = list(operands(self.node.body, MUL))
         return tuple(every[place] for place in self.chosen)
 
     @cached_property
     def others(self) -> tuple[Expr, ...]:
         """The factors that are left."""
-        every = enumerate(_factors(self.node.body))
+        every = enumerate(operands(self.node.body, MUL))
         return tuple(factor for place, factor in every if place not in self.chosen)
 
     @cached_property
@@ -85,7 +87,7 @@ class Core:
     @cached_property
     def term(self) -> Reduce:
         """The core itself."""
-        return Reduce(SUM, self.axes, conjunction(self._conds()[0]), _product(self.factors))
+        return Reduce(SUM, self.axes, conjunction(self._conds()[0]), joined(MUL, self.factors))
 
     @cached_property
     def part(self) -> Part:
@@ -108,7 +110,7 @@ class Core:
         """The stage where ``stored`` holds the core."""
         _, indices = normal(self.term)
         _, conds = self._conds()
-        value = _product((Read(stored, self.part.places(indices)), *self.others))
+        value = joined(MUL, (Read(stored, self.part.places(indices)), *self.others))
         left = tuple(axis for axis in self.node.axes if axis not in self.axes)
         cond = conjunction(conds)
         if left:
@@ -139,7 +141,7 @@ def cores(stage: Stage) -> Iterator[Core]:
     """Every factor of every sum in ``stage``, and every whole sum."""
     for node in postorder(stage.body):
         if isinstance(node, Reduce) and node.combiner is SUM and is_value(node):
-            places = range(len(_factors(node.body)))
+            places = range(len(list(operands(node.body, MUL))))
             for chosen in dict.fromkeys((*((place,) for place in places), tuple(places))):
                 yield Core(stage, node, chosen)
 
@@ -166,23 +168,6 @@ def _matching(candidates: Sequence[Core], restrict: Restrict) -> Iterator[Users]
             if view.axes and view.part in users:
                 users[view.part].setdefault(core.stage, view)
     yield from (found for found in users.values() if len(found) > 1)
-
-
-def _factors(body: Expr) -> list[Expr]:
-    """The factors of a product, from left to right."""
-    found: list[Expr] = []
-    stack = [body]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, Apply) and node.op is MUL:
-            stack.extend(reversed(node.args))
-        else:
-            found.append(node)
-    return found
-
-
-def _product(factors: Sequence[Expr]) -> Expr:
-    return reduce(lambda left, right: Apply(MUL, (left, right)), factors)
 
 
 def _turned(node: Reduce, factors: Sequence[Expr], others: Sequence[Expr]) -> Reduce:

@@ -31,7 +31,7 @@ from eqsatad.terms.nodes import (
 )
 from eqsatad.terms.ranges import interval
 from eqsatad.terms.scopes import Scopes, replace_free, stem
-from eqsatad.terms.walk import conjunction, program
+from eqsatad.terms.walk import conjunction, operands, program
 
 # Float operations that are no multiplication, division or function call.
 LIGHT = (ops.ADD, ops.SUB, ops.NEG, ops.MIN, ops.MAX, ops.ABS, ops.SIGN)
@@ -150,15 +150,7 @@ def _inside(index: Expr, extent: Expr) -> bool:
 
 def factors(expr: Expr) -> list[Expr]:
     """What is multiplied, or divided by, in ``expr``."""
-    found: list[Expr] = []
-    stack = [expr]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, Apply) and node.op in (ops.MUL, ops.DIV, ops.NEG):
-            stack.extend(reversed(node.args))
-        else:
-            found.append(node)
-    return found
+    return list(operands(expr, ops.MUL, ops.DIV, ops.NEG))
 
 
 def covers(expr: Expr, axes: frozenset[Axis]) -> bool:

@@ -5,6 +5,7 @@ stages neither recurses out nor visits a shared node twice.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import reduce
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
@@ -22,7 +23,7 @@ from eqsatad.terms.nodes import (
     Stage,
     Tensor,
 )
-from eqsatad.terms.ops import AND
+from eqsatad.terms.ops import AND, Op
 from eqsatad.terms.origin import built_at
 
 T = TypeVar("T")
@@ -174,15 +175,25 @@ def program(outputs: Iterable[Tensor]) -> list[Tensor]:
     return order
 
 
-def conjuncts(cond: Expr) -> Iterator[Expr]:
-    """The conditions whose conjunction is ``cond``; none for true."""
-    stack = [cond]
+def operands(root: Expr, *through: Op) -> Iterator[Expr]:
+    """What the nested operations ``through`` at the top of ``root`` are applied to, in order."""
+    stack = [root]
     while stack:
         node = stack.pop()
-        if isinstance(node, Apply) and node.op is AND:
+        if isinstance(node, Apply) and node.op in through:
             stack.extend(reversed(node.args))
-        elif node is not TRUE:
+        else:
             yield node
+
+
+def joined(op: Op, terms: Iterable[Expr]) -> Expr:
+    """``terms``, at least one, under the binary operation ``op``, from left to right."""
+    return reduce(lambda left, right: Apply(op, (left, right)), terms)
+
+
+def conjuncts(cond: Expr) -> Iterator[Expr]:
+    """The conditions whose conjunction is ``cond``; none for true."""
+    return (part for part in operands(cond, AND) if part is not TRUE)
 
 
 def conjunction(conds: Iterable[Expr]) -> Expr:
