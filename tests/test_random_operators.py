@@ -33,6 +33,7 @@ MISSED = {
     2399: "the digits of a number in another radix",
     5085: "digits that change places",
     5370: "a condition within a product within a condition",
+    8423: "a part of a part that is read through a quotient",
 }
 
 

@@ -122,12 +122,12 @@ def respelled(node: Expr, positions: Mapping[Expr, Expr]) -> Expr:
     return body
 
 
-def _solved(index: Expr, position: Expr) -> dict[Axis, Expr]:
-    """An axis of ``index`` in terms of ``position`` and the others, where one stands alone."""
+def _solved(index: Expr, position: Expr) -> dict[Expr, Expr]:
+    """An axis of ``index``, else a quotient, in terms of ``position`` and the others."""
     form = linear(index)
-    for coef, atom in form.terms:
+    for coef, atom in sorted(form.terms, key=lambda term: not isinstance(term[1], Axis)):
         rest = form.without(atom)
-        if isinstance(atom, Axis) and abs(coef) == 1 and atom not in rest.free:
+        if abs(coef) == 1 and not atom.free & rest.free:
             return {atom: expression((linear(position) - rest).scaled(coef))}
     return {}
 
