@@ -1,7 +1,8 @@
 """What the machine can do, measured: fused multiply-adds and memory traffic a second.
 
 The peak of products comes from independent accumulators in registers, that of memory from copying
-arrays larger than the caches. Both are taken in the run whose kernels are set against them.
+and from adding up arrays larger than the caches. All are taken in the run whose kernels are set
+against them.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from eqsatad.backends.cpu.machine import host, load
 
 ACCUMULATORS = 12
 ROUNDS = 200_000
+# Vectors that a round of the sum of an array reads, each into an accumulator of its own.
+READERS = 8
 COPIED = 1 << 26
 
 
@@ -46,6 +49,19 @@ def copy_bandwidth(repeats: int = 10) -> float:
     return 2 * COPIED / least(lambda: np.copyto(target, source), repeats)
 
 
+def read_bandwidth(repeats: int = 10) -> float:
+    """Bytes read a second when a large array is added up on one thread."""
+    lanes = host().vector // 4
+    code = load(_sum(lanes))
+    run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(
+        code.address("total")
+    )
+    source, target = np.zeros(COPIED // 4, "float32"), np.zeros(lanes, "float32")
+    rounds = len(source) // (lanes * READERS)
+    seconds = least(lambda: run(target.ctypes.data, source.ctypes.data, rounds), repeats)
+    return COPIED / seconds
+
+
 def _loop(lanes: int) -> str:
     """A function that runs so many rounds of independent products added up."""
     vector = f"<{lanes} x float>"
@@ -64,5 +80,31 @@ def _loop(lanes: int) -> str:
         "  %j = add i64 %i, 1", "  %more = icmp slt i64 %j, %rounds",
         "  br i1 %more, label %loop, label %done", "done:", *totals,
         f"  store {vector} %t{ACCUMULATORS - 1}, ptr %out, align 4", "  ret void", "}",
+        f'attributes #0 = {{ nounwind "prefer-vector-width"="{32 * lanes}" }}', "",
+    ])  # fmt: skip
+
+
+def _sum(lanes: int) -> str:
+    """A function that adds up so many rounds of vectors."""
+    vector = f"<{lanes} x float>"
+    begins = [f"  %a{n} = phi {vector} [ zeroinitializer, %entry ], [ %b{n}, %loop ]"
+              for n in range(READERS)]  # fmt: skip
+    steps = []
+    for n in range(READERS):
+        steps += [
+            f"  %p{n} = getelementptr {vector}, ptr %from, i64 {n}",
+            f"  %v{n} = load {vector}, ptr %p{n}, align 4",
+            f"  %b{n} = fadd {vector} %a{n}, %v{n}",
+        ]
+    totals = ["  %t0 = fadd " + f"{vector} %b0, zeroinitializer"]
+    totals += [f"  %t{n} = fadd {vector} %t{n - 1}, %b{n}" for n in range(1, READERS)]
+    return "\n".join([
+        "define void @total(ptr %out, ptr %in, i64 %rounds) #0 {", "entry:", "  br label %loop",
+        "loop:", "  %i = phi i64 [ 0, %entry ], [ %j, %loop ]",
+        "  %from = phi ptr [ %in, %entry ], [ %next, %loop ]", *begins, *steps,
+        f"  %next = getelementptr {vector}, ptr %from, i64 {READERS}",
+        "  %j = add i64 %i, 1", "  %more = icmp slt i64 %j, %rounds",
+        "  br i1 %more, label %loop, label %done", "done:", *totals,
+        f"  store {vector} %t{READERS - 1}, ptr %out, align 4", "  ret void", "}",
         f'attributes #0 = {{ nounwind "prefer-vector-width"="{32 * lanes}" }}', "",
     ])  # fmt: skip

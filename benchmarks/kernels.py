@@ -2,8 +2,9 @@
 
 ``python -m benchmarks.kernels [--only ID] [--repeats N] [--threads N] [--opencl] [--json FILE]
 [--plot FILE] [--strict]``: one process, everything interleaved, the least time counts. ``peak`` and
-``copy`` say what part of the products or of the memory traffic that this machine reached in the
-same run a kernel makes (bytes of inputs and outputs, once each); ``first`` is the time to
+``memory`` say what part of the products or of the memory traffic that this machine reached in the
+same run a kernel makes (bytes of inputs and outputs, once each, over what copying reaches, or
+reading where a kernel writes little); ``first`` is the time to
 differentiate and compile. The exit code is 1 when a row is wrong or takes more than `LIMIT` times
 as long as the best peer, with ``--strict`` also when a target is missed.
 
@@ -36,7 +37,7 @@ import eqsatad as ea
 from benchmarks import overhead
 from benchmarks.busy import busy_core
 from benchmarks.kernel_cases import CASES, Arrays, Case, Problem
-from benchmarks.kernel_limits import copy_bandwidth, fma_peak
+from benchmarks.kernel_limits import copy_bandwidth, fma_peak, read_bandwidth
 from benchmarks.random_kernels import drawn_cases
 from benchmarks.symbolic_kernels import symbolic, values
 from eqsatad.pipeline import counted
@@ -65,6 +66,13 @@ class Target:
 
 
 TABLE, RANDOM, SHARED = Target(1.8, 0.95), Target(1.3, 0.7), Target(1.5)
+# Rows that products bound: what part of their peak they reach on average.
+PRODUCTS, PEAK = ("W1", "W2", "W3", "W5", "W8", "W11", "W18", "W20"), 0.78
+# Rows that memory bounds: each reaches this part of its bandwidth, or is so much ahead of peers.
+MEMORY = ("W4", "W6", "W7", "W9", "W10", "W12", "W13", "W14", "W15", "W17")
+BANDWIDTH, AHEAD = 0.75, 2.0
+# The part of its bytes that a kernel writes which only reads, more or less.
+LITTLE = 0.1
 
 
 @dataclass(frozen=True)
@@ -72,15 +80,23 @@ class Work:
     """The float operations of one call, and the bytes of its inputs and outputs."""
 
     operations: int
-    bytes: int
+    read: int
+    written: int
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Operations and bytes a second that the machine can do on the threads of the run."""
+    """Operations and bytes a second that the machine can do; products on the threads of the run."""
 
     operations: float
-    bytes: float
+    copied: float
+    read: float
+
+    def reached(self, work: Work, seconds: float) -> tuple[float, float]:
+        """What part of the peak of products, and of the bandwidth that applies, ``work`` makes."""
+        total = work.read + work.written
+        bandwidth = self.read if work.written < LITTLE * total else self.copied
+        return work.operations / seconds / self.operations, total / seconds / bandwidth
 
 
 @dataclass(frozen=True)
@@ -130,8 +146,9 @@ def work_of(kernel: Any, problem: Problem) -> Work:
     arrays = {name: problem.arrays[name] for name in kernel.inputs}
     execution, _ = counted(kernel.loops, {}, None)
     results = kernel(**arrays)
-    moved = sum(array.nbytes for array in (*arrays.values(), *results))
-    return Work(execution.total.multiplications + execution.total.additions, moved)
+    operations = execution.total.multiplications + execution.total.additions
+    read, written = (sum(each.nbytes for each in found) for found in (arrays.values(), results))
+    return Work(operations, read, written)
 
 
 def numpy_call(problem: Problem) -> Call:
@@ -221,9 +238,8 @@ def row(timing: Timing, peers: Mapping[str, Any], limits: Limits) -> list[str]:
     seconds = [timing.ours, timing.opencl, *(timing.peers[peer] for peer in peers)]
     cells = ["-" if value is None else f"{value * 1e6:,.0f}" for value in seconds]
     verdict = f"{timing.ratio:.2f}" if timing.fine else f"[red]{timing.ratio:.2f}[/]"
-    peak = timing.work.operations / timing.ours / limits.operations
-    copy = timing.work.bytes / timing.ours / limits.bytes
-    shares = [f"{peak:.0%}", f"{copy:.0%}", f"{timing.first:.2f} s"]
+    peak, memory = limits.reached(timing.work, timing.ours)
+    shares = [f"{peak:.0%}", f"{memory:.0%}", f"{timing.first:.2f} s"]
     return [timing.id, *cells, verdict, *shares, f"{timing.error:.0e}"]
 
 
@@ -263,8 +279,8 @@ def main(arguments: list[str] | None = None) -> int:
     peers = {name: make for name, make in PEERS.items() if find_spec(name)}
     if options.random is not None and len(peers) > 1:
         del peers["numpy"]
-    limits = Limits(fma_peak() * options.threads, copy_bandwidth())
-    columns = ("ours", "opencl", *peers, "peer / ours", "peak", "copy", "first", "error")
+    limits = Limits(fma_peak() * options.threads, copy_bandwidth(), read_bandwidth())
+    columns = ("ours", "opencl", *peers, "peer / ours", "peak", "memory", "first", "error")
     result = Table("row", *columns, title=f"least microseconds, {options.threads} thread(s)")
     timings = []
     for name, case in options.cases.items():
@@ -280,17 +296,44 @@ def main(arguments: list[str] | None = None) -> int:
         f"geometric mean of best peer / ours: {mean:.2f} (target {target.mean}); "
         f"least: {slowest.ratio:.2f}, {slowest.id}{stated}"
     )
+    bounds = bounded(timings, limits) if target is TABLE else []
+    for line, _ in bounds:
+        console.print(line)
     console.print(
         f"one thread: {limits.operations / options.threads / 1e9:.0f} G products and sums a "
-        f"second, {limits.bytes / 1e9:.1f} GB a second copied"
+        f"second, {limits.copied / 1e9:.1f} GB a second copied, {limits.read / 1e9:.1f} GB read"
     )
     console.print(overhead.line())
     if options.json is not None:
         options.json.write_text(json.dumps(figures(timings, limits, options.threads), indent=1))
     if options.plot is not None:
         plot(timings, options.plot)
-    met = mean >= target.mean and slowest.ratio >= target.least
+    met = mean >= target.mean and slowest.ratio >= target.least and all(fine for _, fine in bounds)
     return 0 if all(timing.fine for timing in timings) and (met or not options.strict) else 1
+
+
+def bounded(timings: list[Timing], limits: Limits) -> list[tuple[str, bool]]:
+    """What the rows reach of what bounds them, in words, and whether it is enough."""
+    rows = {timing.id: limits.reached(timing.work, timing.ours) for timing in timings}
+    ahead = {timing.id for timing in timings if timing.ratio >= AHEAD}
+    found = []
+    if peaks := [peak for name, (peak, _) in rows.items() if stem(name) in PRODUCTS]:
+        mean = sum(peaks) / len(peaks)
+        line = f"contractions: {mean:.0%} of the peak on average (target {PEAK:.0%})"
+        found.append((line, mean >= PEAK))
+    if bound := [name for name in rows if stem(name) in MEMORY]:
+        short = [name for name in bound if rows[name][1] < BANDWIDTH and name not in ahead]
+        line = (
+            f"bound by memory: {len(bound) - len(short)} of {len(bound)} at {BANDWIDTH:.0%} of the "
+            f"bandwidth or {AHEAD:g} times as fast as all peers"
+        )
+        found.append((f"{line}; not {', '.join(short)}" if short else line, not short))
+    return found
+
+
+def stem(name: str) -> str:
+    """The workload of a row: ``W1`` of ``W1dX``."""
+    return name.split("d")[0]
 
 
 def beside_ourselves(options: argparse.Namespace, threads: int) -> int:
