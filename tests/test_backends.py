@@ -43,10 +43,12 @@ def test_unknown_target_lists_those_that_exist():
     assert str(caught.value) == ("there is no target 'cuda'; available: cpu, opencl, reference")
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    "target",
+    [pytest.param(each, marks=getattr(pytest.mark, each)) if each == "opencl" else each
+     for each in TARGETS],
+)  # fmt: skip
 def test_every_target_gives_the_same(target):
-    if target == "opencl":
-        pytest.importorskip("pyopencl")
     kernel = added(target=target)
     a, b = vectors()
     assert kernel.target == target

@@ -50,6 +50,7 @@ def applied(op):
     return lambda *args: Apply(op, args)
 
 
+@pytest.mark.opencl
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 def test_every_function_of_a_float(dtype):
     table = [op for op in ops.OPS.values() if op.arity == 1 and op.kind in ("arith", "function")]
@@ -62,6 +63,7 @@ def test_every_function_of_a_float(dtype):
         np.testing.assert_allclose(got, expected, rtol=rtol, atol=1e-30, err_msg=op.name)
 
 
+@pytest.mark.opencl
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_every_operation_on_two_floats(dtype):
     table = [
@@ -78,6 +80,7 @@ def test_every_operation_on_two_floats(dtype):
         np.testing.assert_allclose(got, expected, rtol=rtol, atol=1e-30, err_msg=op.name)
 
 
+@pytest.mark.opencl
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 def test_every_operation_on_integers(dtype):
     table = [op for op in ops.OPS.values() if op.arity == 2 and op.kind in ("integer", "compare")]
@@ -90,6 +93,7 @@ def test_every_operation_on_integers(dtype):
             np.testing.assert_array_equal(got, MEANING[op](a, b), err_msg=op.name)
 
 
+@pytest.mark.opencl
 def test_logic():
     a, b = np.array([False, False, True, True]), np.array([False, True, False, True])
     both, either, different = results([applied(ops.AND), applied(ops.OR), applied(ops.NE)], a, b)
@@ -98,6 +102,7 @@ def test_logic():
     assert np.array_equal(different, a != b)
 
 
+@pytest.mark.opencl
 def test_casts():
     wanted = ["float64", "float32", "float16", "bfloat16", "int64", "int32", "bool"]
     x = np.array([0.0, 1.0, -2.75, 100.3], "float32")
@@ -108,6 +113,7 @@ def test_casts():
     np.testing.assert_array_equal(found[3], np.array([0.0, 1.0, -2.75, 100.5], "float32"))
 
 
+@pytest.mark.opencl
 @pytest.mark.parametrize("name", CASES)
 def test_program_agrees_with_the_meaning_of_its_stages(name):
     output = CASES[name]
@@ -132,6 +138,7 @@ def test_source_needs_no_device(monkeypatch):
     assert "kernel void step0" in opencl.render(lowered(CASES["matmul"]))
 
 
+@pytest.mark.opencl
 def test_calls_from_several_threads_do_not_mix():
     program = lowered(CASES["matmul odd"])
     kernel = build(program, "opencl")
@@ -152,6 +159,7 @@ def test_calls_from_several_threads_do_not_mix():
     assert wrong == []
 
 
+@pytest.mark.opencl
 def test_empty_array():
     program = mapped(applied(ops.EXP), "float32", length=0)
     assert build(program, "opencl")(np.zeros(0, "float32"))[0].shape == (0,)
@@ -170,6 +178,54 @@ def test_device_without_float64_is_refused_by_name(monkeypatch):
         build(lowered(CASES["matmul float64"]), "opencl")
 
 
+class Refusing:
+    """A driver of two devices, of which the first knows no CPU like this one."""
+
+    Error = RuntimeError
+    device_type = type("device_type", (), {"GPU": 4})
+
+    def __init__(self, *works):
+        self.devices = [
+            type("Device", (), {"name": f"device {place}", "version": "OpenCL 3.0", "type": 2})
+            for place in range(len(works))
+        ]
+        self.works = dict(zip(self.devices, works, strict=True))
+
+    def get_platforms(self):
+        return [type("Platform", (), {"get_devices": lambda _: self.devices})()]
+
+    def Context(self, devices):
+        return type("Context", (), {"devices": devices})
+
+    def Program(self, context, _):
+        works = self.works[context.devices[0]]
+
+        def build():
+            if not works:
+                raise RuntimeError("failed\n\nerror: unknown target CPU 'generic'\nmore")
+
+        return type("Program", (), {"build": staticmethod(build)})
+
+
+def test_device_that_cannot_compile_is_passed_over(monkeypatch):
+    driver = Refusing(False, True)
+    monkeypatch.setattr(opencl, "import_pyopencl", lambda: driver)
+    (device,) = opencl.context.__wrapped__().devices
+    assert device.name == "device 1"
+
+
+def test_devices_that_cannot_compile_are_named(monkeypatch):
+    monkeypatch.setattr(opencl, "import_pyopencl", lambda: Refusing(False, False))
+    with pytest.raises(BackendError) as caught:
+        opencl.context.__wrapped__()
+    assert str(caught.value) == (
+        "no OpenCL device can compile a kernel; a newer driver may know this machine\n"
+        "  device 0 (OpenCL 3.0): error: unknown target CPU 'generic'\n"
+        "  device 1 (OpenCL 3.0): error: unknown target CPU 'generic'"
+    )
+
+
+@pytest.mark.opencl
 def test_code_that_the_compiler_refuses_is_a_backend_error():
     program = mapped(applied(ops.EXP), "float32")
     with pytest.raises(BackendError, match="The compiler says"):
@@ -182,6 +238,7 @@ def test_absent_package_names_the_extra(monkeypatch):
         build(mapped(applied(ops.EXP), "float32"), "opencl")
 
 
+@pytest.mark.opencl
 def test_side_that_is_not_chosen_is_not_read():
     def formula(a):
         far = Read(a.tensor, (Cast(Read(a.tensor, a.indices), "index"),))

@@ -3,8 +3,6 @@
 Examples are derandomised, so a run repeats exactly; `python -m tests.fuzz` looks further.
 """
 
-import importlib.util
-
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
@@ -89,11 +87,6 @@ def test_random_program_of_a_seed_is_the_same_again():
     assert from_seed(7).output is from_seed(7).output
 
 
-needs_opencl = pytest.mark.skipif(
-    importlib.util.find_spec("pyopencl") is None, reason="pyopencl is not installed"
-)
-
-
 def examples(count: int) -> settings:
     return settings(
         max_examples=count,
@@ -118,7 +111,7 @@ def test_value_agrees_with_symbolic_sizes(program: Program):
     check_forward(program, "cpu")
 
 
-@needs_opencl
+@pytest.mark.opencl
 @given(programs(dtype="float32"))
 @examples(50)
 def test_value_agrees_on_opencl(program: Program):
@@ -152,7 +145,7 @@ def test_simplified_gradient_agrees_in_float32(program: Program):
     check_simplified(program, ["cpu"])
 
 
-@needs_opencl
+@pytest.mark.opencl
 @given(programs(dtype="float32"))
 @examples(30)
 def test_simplified_gradient_agrees_on_opencl(program: Program):

@@ -31,6 +31,8 @@ from eqsatad.terms.walk import postorder
 GROUP = 64
 IGNORED = "opencl runs the loops of a schedule in their order, and ignores vector and shared marks"
 ONE = Const(1, "index")
+# What a device must compile to be used: drivers refuse every kernel on CPUs that they do not know.
+PROBE = "kernel void nothing() {}"
 
 
 @dataclass(frozen=True)
@@ -188,7 +190,7 @@ def import_pyopencl() -> Any:
 
 @cache
 def context() -> Any:
-    """A context of the first device, GPUs before others."""
+    """A context of the first device that can compile, GPUs before others."""
     cl = import_pyopencl()
     try:
         devices = [device for platform in cl.get_platforms() for device in platform.get_devices()]
@@ -196,8 +198,25 @@ def context() -> Any:
         raise BackendError(f"no OpenCL platform can be used: {cause}") from cause
     if not devices:
         raise BackendError("there is no OpenCL device; install a driver, or pip install pocl")
-    gpus = [device for device in devices if device.type & cl.device_type.GPU]
-    return cl.Context([(gpus or devices)[0]])
+    refused = []
+    for device in sorted(devices, key=lambda device: not device.type & cl.device_type.GPU):
+        made = cl.Context([device])
+        try:
+            cl.Program(made, PROBE).build()
+        except cl.Error as cause:
+            refused.append(f"{device.name} ({device.version.strip()}): {_said(str(cause))}")
+        else:
+            return made
+    raise BackendError(
+        "no OpenCL device can compile a kernel; a newer driver may know this machine\n  "
+        + "\n  ".join(refused)
+    )
+
+
+def _said(message: str) -> str:
+    """The first line of a compiler's message that names an error, or else the first."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    return next((line for line in lines if line.startswith("error")), lines[0] if lines else "")
 
 
 class Launcher:
