@@ -30,7 +30,7 @@ from benchmarks.corpora import DEFAULT
 from benchmarks.index_cases import BOUNDED, PROVED, SHORTER, SMALL
 from benchmarks.workload_cases import WORKLOADS
 from eqsatad import cache
-from eqsatad.extract.program import Saturation
+from eqsatad.extract.outcome import Saturation
 from eqsatad.extract.recall import forget
 from eqsatad.rules.engine import clear_caches
 from eqsatad.rules.given import Rules

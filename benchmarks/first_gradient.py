@@ -48,7 +48,8 @@ def ours(stages: Stages, row: str, small: bool) -> None:
     if hasattr(problem.ours, "outputs"):
         found = ea.simplified(problem.ours.outputs, cost="cpu")
         stages.done("simplify")
-        kernel = ea.build(found.outputs, simplify=False)
+        rows = import_module("eqsatad.rules.collection").Collection()
+        loops = import_module("eqsatad.pipeline").lowered(found.outputs, None, rows)
     else:
         head = ea.placeholder(problem.ours.output.shape, name="H")
         wrt = list(problem.ours.wrt)
@@ -58,9 +59,9 @@ def ours(stages: Stages, row: str, small: bool) -> None:
         ea.differentiate(problem.ours.output, wrt, head=head, simplify=False)
         stages.done("differentiate")
         stages.seconds["simplify"] -= stages.seconds["differentiate"]
-        gradients.loops()
-        stages.done("lower")
-        kernel = gradients.build()
+        loops = gradients.loops()
+    stages.done("lower")
+    kernel = import_module("eqsatad.backends").build(loops)
     stages.done("compile")
     kernel(**{name: problem.arrays[name] for name in kernel.inputs})
     stages.done("call")

@@ -40,7 +40,7 @@ from benchmarks.kernel_cases import CASES, Arrays, Case, Problem
 from benchmarks.kernel_limits import copy_bandwidth, fma_peak, read_bandwidth
 from benchmarks.random_kernels import drawn_cases
 from benchmarks.symbolic_kernels import symbolic, values
-from eqsatad.pipeline import counted
+from eqsatad.counting import counted
 
 LIMIT = 12.0
 # Sums of up to about 10,000 float32 products, relative to the largest element of the result.

@@ -30,11 +30,11 @@ from benchmarks.legacy import TOLERANCE, directional_error, draw
 from benchmarks.legacy_cases import UNIT, Case
 from benchmarks.workload_cases import WORKLOADS, Gradient, Workload
 from eqsatad import cache
+from eqsatad.counting import counted as executed
 from eqsatad.extract.recall import forget
 from eqsatad.pipeline import Gradients
-from eqsatad.pipeline import counted as executed
 from eqsatad.rules.catalog import load
-from eqsatad.rules.engine import retarget
+from eqsatad.rules.copies import retarget
 from eqsatad.terms.evaluate import evaluate, extents
 from eqsatad.terms.nodes import Placeholder, Stage, Tensor
 from eqsatad.terms.walk import program

@@ -2,18 +2,18 @@
 
 The public names, each with one import path. ``import eqsatad as ea`` is the customary way;
 ``sum``, ``max``, ``min``, ``any``, ``all``, ``abs``, ``round`` and ``pow`` are the functions on
-expressions.
+expressions. Names in `LATER` are imported when they are asked for: what they need takes long, and
+a gradient that was worked out before needs none of it.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from eqsatad.backends import load_kernel
 from eqsatad.backends.threads import set_num_threads
-from eqsatad.derivatives import Directional, hvp, jacobian, jvp
-from eqsatad.extract.report import CostReport, compare
-from eqsatad.pair import Half, vjp
-from eqsatad.pipeline import Gradients, build, differentiate, plan, report, simplified
-from eqsatad.rules.index_facts import Budget
-from eqsatad.rules.simplifier import bounds, prove, simplify
-from eqsatad.rules.solving import Solution, solve
+from eqsatad.pipeline import Gradients, build, differentiate, plan, simplified
 from eqsatad.terms.builders import (
     abs,
     acos,
@@ -73,10 +73,55 @@ from eqsatad.terms.division import (
     truncated_div,
     truncated_mod,
 )
-from eqsatad.terms.evaluate import evaluate
 from eqsatad.terms.nodes import Axis, Expr, Placeholder, Size, Stage, Tensor
 from eqsatad.terms.show import show
-from eqsatad.terms.text import op, ops
+
+if TYPE_CHECKING:
+    from eqsatad.counting import report
+    from eqsatad.derivatives import Directional, hvp, jacobian, jvp
+    from eqsatad.extract.report import CostReport, compare
+    from eqsatad.pair import Half, vjp
+    from eqsatad.rules.index_facts import Budget
+    from eqsatad.rules.simplifier import bounds, prove, simplify
+    from eqsatad.rules.solving import Solution, solve
+    from eqsatad.terms.evaluate import evaluate
+    from eqsatad.terms.text import op, ops
+
+LATER = {
+    "report": "eqsatad.counting",
+    "Directional": "eqsatad.derivatives",
+    "hvp": "eqsatad.derivatives",
+    "jacobian": "eqsatad.derivatives",
+    "jvp": "eqsatad.derivatives",
+    "CostReport": "eqsatad.extract.report",
+    "compare": "eqsatad.extract.report",
+    "Half": "eqsatad.pair",
+    "vjp": "eqsatad.pair",
+    "Budget": "eqsatad.rules.index_facts",
+    "bounds": "eqsatad.rules.simplifier",
+    "prove": "eqsatad.rules.simplifier",
+    "simplify": "eqsatad.rules.simplifier",
+    "Solution": "eqsatad.rules.solving",
+    "solve": "eqsatad.rules.solving",
+    "evaluate": "eqsatad.terms.evaluate",
+    "op": "eqsatad.terms.text",
+    "ops": "eqsatad.terms.text",
+}
+"""The modules of the names that are imported when they are asked for."""
+
+
+if not TYPE_CHECKING:  # A checker sees the imports above, and complains of any other name.
+
+    def __getattr__(name: str) -> object:
+        if name not in LATER:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = globals()[name] = getattr(import_module(LATER[name]), name)
+        return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *LATER})
+
 
 __all__ = [
     "Axis",

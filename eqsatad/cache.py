@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import tempfile
 import warnings
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from hashlib import blake2b
@@ -23,7 +24,8 @@ from eqsatad.version import VERSION
 VARIABLE = "EQSATAD_CACHE_DIR"
 SUFFIX = ".bin"
 PACKAGE = Path(__file__).parent
-_CHECKSUM = 32
+# Bytes of the checksum of an entry, and of what stands for code in a key.
+_CHECKSUM, _DIGEST = 32, 8
 _reported: set[str] = set()
 
 
@@ -97,17 +99,31 @@ def clear() -> int:
 
 def code(*layers: str) -> str:
     """A digest of the version and of the code in these packages, for keys that depend on it."""
-    return _digest(VERSION, *map(_code, layers))
+    said = (VERSION, *(text_of(PACKAGE / layer) for layer in layers))
+    return blake2b("\x1f".join(said).encode(), digest_size=_DIGEST).hexdigest()
 
 
 @cache
-def _code(layer: str) -> str:
-    files = sorted((PACKAGE / layer).rglob("*.py"))
-    return _digest(*(path.read_text(encoding="utf-8") for path in files))
+def text_of(folder: Path) -> str:
+    """A digest of the Python files in ``folder``, at any depth, and of their names."""
+    said = blake2b(digest_size=_DIGEST)
+    for name, path in _python_files(str(folder)):
+        with open(path, "rb", buffering=0) as file:
+            content = file.read()
+        said.update(f"{name}\0{len(content)}\0".encode())
+        said.update(content)
+    return said.hexdigest()
 
 
-def _digest(*texts: str) -> str:
-    return blake2b("\x1f".join(texts).encode(), digest_size=8).hexdigest()
+def _python_files(folder: str, inside: str = "") -> Iterator[tuple[str, str]]:
+    """The name of each Python file from ``folder`` on, and its path."""
+    with os.scandir(folder) as found:
+        entries = sorted(found, key=lambda entry: entry.name)
+    for entry in entries:
+        if entry.name.endswith(".py"):
+            yield inside + entry.name, entry.path
+        elif entry.is_dir():
+            yield from _python_files(entry.path, f"{inside}{entry.name}/")
 
 
 def _checksum(key: str, content: bytes) -> bytes:

@@ -311,8 +311,9 @@ def compare(
 def _report(
     item: str, shape: list[str] | None, size: list[str] | None, rules: Catalog
 ) -> CostReport:
+    from eqsatad.counting import report
     from eqsatad.extract.report import CostReport
-    from eqsatad.pipeline import build, report
+    from eqsatad.pipeline import build
     from eqsatad.terms.text import op
 
     if item.endswith(".json"):

@@ -19,10 +19,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from eqsatad import library
+from eqsatad.counting import report
 from eqsatad.errors import BackendError, MissingExtraError
 from eqsatad.extract.report import Comparison, compare
 from eqsatad.loops.render import render
-from eqsatad.pipeline import Gradients, build, differentiate, report
+from eqsatad.pipeline import Gradients, build, differentiate
 from eqsatad.terms.builders import placeholder
 from eqsatad.terms.evaluate import evaluate, extents
 from eqsatad.terms.nodes import Stage, Tensor

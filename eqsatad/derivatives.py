@@ -13,17 +13,18 @@ from typing import TypedDict, Unpack
 
 from eqsatad.errors import ShapeError
 from eqsatad.extract.cost import CostModel, extent
+from eqsatad.extract.outcome import UNTOUCHED, Simplified
 from eqsatad.extract.points import Points
-from eqsatad.extract.program import UNTOUCHED, Simplified
 from eqsatad.extract.sites import program_cost
 from eqsatad.grad import reverse
 from eqsatad.grad.custom import spelled
 from eqsatad.grad.forward import Tangents, forward
 from eqsatad.grad.scope import identity
 from eqsatad.pipeline import Gradients, Results, differentiate, model, simplified
-from eqsatad.rules.algebra import Limits
-from eqsatad.rules.engine import inline, inline_copies, retarget
-from eqsatad.rules.given import Rules, gathered
+from eqsatad.rules.collection import NO_ROWS, collected
+from eqsatad.rules.copies import inline, inline_copies, retarget
+from eqsatad.rules.given import Rules
+from eqsatad.rules.growth import Limits
 from eqsatad.terms.nodes import Scatter, Stage, Tensor
 from eqsatad.terms.walk import program
 
@@ -107,7 +108,7 @@ def _pushed(whole: Gradients, options: Options) -> Gradients:
         (result,) = _read_at(pushed.results, seed)
         blocks.append(_turned(result, len(tensor.shape)))
     cost, limits = options.get("cost", "cpu"), options.get("limits")
-    found = simplified(blocks, cost=cost, rules=whole.rules, trusted=True, limits=limits)
+    found = simplified(blocks, cost=cost, rules=whole.rules, limits=limits)
     return replace(
         whole,
         results=found.outputs,
@@ -195,18 +196,18 @@ def _directional(
     pushed: Tangents,
     options: Options,
 ) -> Directional:
-    catalog = gathered(options.get("rules"), trusted=options.get("trusted", False))
+    chosen = collected(options.get("rules"), trusted=options.get("trusted", False))
     cost, limits = options.get("cost", "cpu"), options.get("limits")
     if options.get("simplify", True):
-        found = simplified(pushed.results, cost=cost, rules=catalog, trusted=True, limits=limits)
+        found = simplified(pushed.results, cost=cost, rules=chosen, limits=limits)
     else:
-        found, catalog = Simplified(tuple(pushed.results), UNTOUCHED), ()
+        found, chosen = Simplified(tuple(pushed.results), UNTOUCHED), NO_ROWS
     return Directional(
         results=found.outputs,
         title=title,
         notes=notes,
         saturation=found.saturation,
-        rules=catalog,
+        rules=chosen,
         inputs=tuple(inputs),
         tangents=pushed.given,
     )

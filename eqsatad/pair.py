@@ -15,8 +15,8 @@ from functools import cached_property, partial
 from eqsatad.errors import ArgumentError
 from eqsatad.extract.cost import CostModel
 from eqsatad.extract.cut import Cut, Split, searches
+from eqsatad.extract.outcome import Simplified
 from eqsatad.extract.points import Points
-from eqsatad.extract.program import Simplified
 from eqsatad.extract.safe import total
 from eqsatad.grad import reverse
 from eqsatad.grad.custom import spelled
@@ -24,10 +24,10 @@ from eqsatad.grad.scope import Names
 from eqsatad.loops.combine import identity
 from eqsatad.loops.nest import LoopProgram
 from eqsatad.pipeline import Results, lowered, model, simplified
-from eqsatad.rules.algebra import Limits
-from eqsatad.rules.catalog import Catalog
-from eqsatad.rules.engine import inline, inline_copies, retarget
-from eqsatad.rules.given import Rules, gathered
+from eqsatad.rules.collection import Collection, collected
+from eqsatad.rules.copies import inline, inline_copies, retarget
+from eqsatad.rules.given import Rules
+from eqsatad.rules.growth import Limits
 from eqsatad.terms.nodes import (
     ARGMAX,
     ARGMIN,
@@ -89,14 +89,14 @@ def vjp(
     """
     if memory_limit is not None and memory_limit < 0:
         raise ArgumentError(f"memory_limit is {memory_limit}; give bytes, 0 to save nothing")
-    catalog = gathered(rules, trusted=trusted)
+    chosen = collected(rules, trusted=trusted)
     given = [inputs] if isinstance(inputs, Tensor) else list(inputs)
     became = inline_copies([output], keep=given)
     output, given = became[output], [became.get(tensor, tensor) for tensor in given]
     adjoints = reverse(output, given, allow_zero=allow_zero, ties=ties)
     head = adjoints.head
     assert head is not None, "a head is made where none is given"
-    simplify = partial(simplified, cost=cost, rules=catalog, trusted=True, limits=limits)
+    simplify = partial(simplified, cost=cost, rules=chosen, limits=limits)
     plain = [output, *adjoints.results]
     prices = model(cost)
     for whole in (at_positions(plain, Points(prices)), plain):
@@ -112,13 +112,13 @@ def vjp(
     kept = tuple(one for stage, one in saved.items() if stage is not joint[0])
     taken = [tensor for tensor in arrays if tensor not in (*saved.values(), head)]
     return (
-        _half(f"forward program of {output.name}", ahead, _arrays(ahead.outputs), kept, catalog),
+        _half(f"forward program of {output.name}", ahead, _arrays(ahead.outputs), kept, chosen),
         _half(
             f"backward program of {output.name}",
             back,
             (*taken, *saved.values(), head),
             kept,
-            catalog,
+            chosen,
         ),
     )
 
@@ -128,7 +128,7 @@ def _half(
     found: Simplified,
     inputs: Iterable[Tensor],
     saved: tuple[Placeholder, ...],
-    rules: Catalog,
+    rules: Collection,
 ) -> Half:
     return Half(
         results=found.outputs,

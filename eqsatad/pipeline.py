@@ -9,34 +9,31 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from eqsatad import backends
 from eqsatad.backends.kernel import Kernel
 from eqsatad.backends.specialise import specialised
 from eqsatad.errors import ArgumentError
-from eqsatad.explain import Explanation
 from eqsatad.extract.cost import MODELS, CostModel
-from eqsatad.extract.program import UNTOUCHED, Saturation, Simplification, Simplified
-from eqsatad.extract.recall import Answer, Recall
-from eqsatad.extract.report import CostReport, cost_report
-from eqsatad.extract.trace import Judge, traced
+from eqsatad.extract.outcome import UNTOUCHED, Saturation, Simplified, simplest
+from eqsatad.extract.recall import Form, Recall
 from eqsatad.grad import Adjoints, reverse
 from eqsatad.grad.custom import Manual, Override
-from eqsatad.loops.interpret import Execution, count
-from eqsatad.loops.lower import lower, own, rewritten
+from eqsatad.loops import store
 from eqsatad.loops.nest import LoopProgram
-from eqsatad.loops.samples import samples
-from eqsatad.planning import Plan
-from eqsatad.rules.algebra import Growth, Limits
-from eqsatad.rules.catalog import Catalog
-from eqsatad.rules.engine import Engine, inline_copies
-from eqsatad.rules.given import Rules, gathered
-from eqsatad.terms.nodes import Size, Tensor
+from eqsatad.rules.collection import NO_ROWS, Collection, collected
+from eqsatad.rules.copies import inline_copies
+from eqsatad.rules.growth import Limits
+from eqsatad.terms.nodes import Tensor
 from eqsatad.terms.sized import sized
-from eqsatad.terms.walk import postorder
 
-Arrays = Mapping[str, Any]
+if TYPE_CHECKING:
+    from eqsatad.counting import Arrays
+    from eqsatad.explain import Explanation
+    from eqsatad.extract.report import CostReport
+    from eqsatad.planning import Plan
+    from eqsatad.rules.given import Rules
 
 
 def simplified(
@@ -55,8 +52,8 @@ def simplified(
     checked before it is used unless it is ``trusted``. ``limits`` bounds each e-graph; a limit
     that is reached is named in the report, and the result is still right.
     """
-    catalog = gathered(rules, trusted=trusted)
-    return Simplification(catalog, model(cost), limits or Limits()).of(outputs)
+    chosen = collected(rules, trusted=trusted)
+    return simplest(outputs, chosen, model(cost), limits or Limits())
 
 
 def model(cost: str | CostModel) -> CostModel:
@@ -69,15 +66,22 @@ def model(cost: str | CostModel) -> CostModel:
 
 
 def lowered(
-    outputs: Sequence[Tensor], inputs: Sequence[Tensor] | None, catalog: Catalog
+    outputs: Sequence[Tensor], inputs: Sequence[Tensor] | None, rules: Collection
 ) -> LoopProgram:
-    """The loop nests of ``outputs``; what the rows make of their indices is recalled."""
+    """The loop nests of ``outputs``, remembered; the rows simplify their indices."""
 
-    def work() -> Answer:
-        simplify = Engine.of(catalog).simplify
-        return Answer(tuple(rewritten(own(outputs), simplify)), Growth())
+    def work() -> LoopProgram:
+        from eqsatad.loops.lower import lower
+        from eqsatad.rules.engine import Engine
 
-    return lower(Recall.by(catalog).solve("indices", outputs, work).tensors, inputs)
+        return lower(outputs, inputs, Engine.of(rules.rows).simplify)
+
+    # Inputs that are given decide the signature, so they are part of the question.
+    kind = "by use" if inputs is None else f"{len(inputs)} given"
+    return Recall.by(rules).found(LOOPS, kind, [*outputs, *(inputs or ())], work)
+
+
+LOOPS = Form("loops", store.dump, store.load)
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,7 @@ class Results(Sequence[Tensor]):
     title: str
     notes: tuple[str, ...]
     saturation: Saturation
-    rules: Catalog = field(repr=False)
+    rules: Collection = field(repr=False)
 
     def __len__(self) -> int:
         return len(self.results)
@@ -124,6 +128,8 @@ class Results(Sequence[Tensor]):
         arrays: Arrays | None = None,
     ) -> CostReport:
         """Exact counts of one call, at ``sizes`` for symbolic extents; see `report`."""
+        from eqsatad.counting import report
+
         what = self.loops() if kernel is None else kernel
         return report(what, sizes, arrays=arrays, name=self.title, notes=self.notes)
 
@@ -152,10 +158,12 @@ class Results(Sequence[Tensor]):
     @property
     def _options(self) -> dict[str, Any]:
         """How they were simplified, as `build` takes it."""
-        return {"rules": self.rules, "trusted": True, "simplify": bool(self.rules)}
+        return {"rules": self.rules, "simplify": self.rules != NO_ROWS}
 
     def plan(self, target: str = "cpu") -> Plan:
         """The loop nests for ``target``, to be changed by hand and then built."""
+        from eqsatad.planning import Plan
+
         loops = self.loops()
         return Plan(loops, target, dict(zip(self.sources, loops.outputs, strict=False)))
 
@@ -188,9 +196,12 @@ class Gradients(Results):
 
         The simplification is done again, step by step, which takes a few seconds.
         """
-        judge = Judge(self.rules, self.limits)
-        untouched = self.saturation is UNTOUCHED
-        steps = () if untouched else traced(self.derived, self.rules, self.cost, self.limits, judge)
+        from eqsatad.explain import Explanation
+        from eqsatad.extract.trace import Judge, traced
+
+        rows, untouched = self.rules.rows, self.saturation is UNTOUCHED
+        judge = Judge(rows, self.limits)
+        steps = () if untouched else traced(self.derived, rows, self.cost, self.limits, judge)
         return Explanation(self.title, self.derived, self.results, steps, judge, self.cost)
 
     @property
@@ -206,68 +217,6 @@ class Gradients(Results):
     def sources(self) -> tuple[Tensor, ...]:
         """The inputs, in the order of their gradients."""
         return self.inputs
-
-
-def report(
-    what: Kernel | LoopProgram | Sequence[Tensor],
-    sizes: Mapping[str, int] | None = None,
-    *,
-    arrays: Arrays | None = None,
-    name: str = "program",
-    notes: Sequence[str] = (),
-) -> CostReport:
-    """Exact counts of one run of a program, at ``sizes`` for symbolic extents.
-
-    Tensors are counted as they stand, without simplification. A kernel is also timed (seconds,
-    the least of five calls). ``arrays`` by input name are used for the time and for counts that
-    depend on data; without them random ones are, with a note in the report.
-    """
-    loops = _loops_of(what)
-    given = dict(sizes or {})
-    execution, more = counted(loops, given, arrays)
-    seconds = None
-    if isinstance(what, Kernel):
-        used = drawn(loops, given) if arrays is None else arrays
-        seconds = what.time(**used, **{size.name: given[size.name] for size in unseen(loops)})
-    return cost_report(
-        name,
-        execution.counts,
-        [nest.stage for nest in loops.nests],
-        outputs=loops.outputs,
-        sizes=sizes,
-        seconds=seconds,
-        notes=[*more, *notes],
-    )
-
-
-def _loops_of(what: Kernel | LoopProgram | Sequence[Tensor]) -> LoopProgram:
-    if isinstance(what, Kernel):
-        return what.loops
-    return what if isinstance(what, LoopProgram) else lower(list(what))
-
-
-def counted(
-    loops: LoopProgram, sizes: Mapping[str, int], arrays: Arrays | None = None
-) -> tuple[Execution, list[str]]:
-    """The counts of ``loops``; on example arrays, with a note, where they depend on data."""
-    if arrays is not None:
-        return count(loops, sizes, arrays), []
-    try:
-        return count(loops, sizes), []
-    except ArgumentError:
-        note = "counts depend on data: taken on random arrays"
-        return count(loops, sizes, drawn(loops, sizes)), [note]
-
-
-def drawn(loops: LoopProgram, sizes: Mapping[str, int]) -> Arrays:
-    """Random arrays for the inputs of ``loops``."""
-    return samples(loops.inputs, [nest.stage for nest in loops.nests], sizes)
-
-
-def unseen(loops: LoopProgram) -> list[Size]:
-    """The sizes that no input's shape tells."""
-    told = {node for tensor in loops.inputs for node in postorder(*tensor.shape)}
-    return [size for size in loops.sizes if size not in told]
 
 
 def differentiate(
@@ -294,7 +243,7 @@ def differentiate(
     ``manual={(out, inp): fn}`` that of one edge. ``simplify=False`` keeps the gradient as the
     chain rule writes it. See `simplified` for ``cost``, ``rules``, ``trusted`` and ``limits``.
     """
-    catalog = gathered(rules, trusted=trusted)
+    chosen = collected(rules, trusted=trusted)
     wanted = None if inputs is None else list(inputs)
     special = {*(override or {}), *(t for pair in manual or {} for t in pair if t is not None)}
     if simplify and not special:
@@ -306,7 +255,7 @@ def differentiate(
     )
     given = _inputs(adjoints, wanted)
     if simplify:
-        found = simplified(adjoints.results, cost=cost, rules=catalog, trusted=True, limits=limits)
+        found = simplified(adjoints.results, cost=cost, rules=chosen, limits=limits)
     else:
         found = Simplified(tuple(adjoints.results), UNTOUCHED)
     return Gradients(
@@ -317,7 +266,7 @@ def differentiate(
             for tensor in adjoints.independent
         ),
         saturation=found.saturation,
-        rules=catalog if simplify else (),
+        rules=chosen if simplify else NO_ROWS,
         output=output,
         inputs=given,
         head=adjoints.head,
@@ -361,11 +310,11 @@ def build(
         "rules": rules,
         "trusted": trusted,
     }
-    planned = plan(outputs, inputs, target, **given)
-    if specialise and planned.program.sizes:
-        make = _maker(outputs, planned.program, target, threads, exact, given)
-        return specialised(planned.program, target, make)
-    return planned.build(threads=threads, exact=exact)
+    loops = _nests(outputs, inputs, target, **given)
+    if specialise and loops.sizes:
+        make = _maker(outputs, loops, target, threads, exact, given)
+        return specialised(loops, target, make)
+    return backends.build(loops, target, threads=threads, exact=exact)
 
 
 def _maker(
@@ -397,10 +346,25 @@ def plan(
     trusted: bool = False,
 ) -> Plan:
     """The loop nests that `build` would compile, to be changed by hand first."""
-    catalog = gathered(rules, trusted=trusted)
+    from eqsatad.planning import Plan
+
+    loops = _nests(outputs, inputs, target, simplify, cost, rules, trusted)
+    return Plan(loops, target, dict(zip(outputs, loops.outputs, strict=True)))
+
+
+def _nests(
+    outputs: Sequence[Tensor],
+    inputs: Sequence[Tensor] | None,
+    target: str,
+    simplify: bool,
+    cost: str | CostModel | None,
+    rules: Rules | None,
+    trusted: bool,
+) -> LoopProgram:
+    """The loop nests of ``outputs`` for ``target``, simplified if that is asked for."""
+    chosen = collected(rules, trusted=trusted)
     tensors = list(outputs)
     if simplify:
-        chosen = cost or (target if target in MODELS else "count")
-        tensors = list(simplified(tensors, cost=chosen, rules=catalog, trusted=True).outputs)
-    loops = lowered(tensors, inputs, catalog)
-    return Plan(loops, target, dict(zip(outputs, loops.outputs, strict=True)))
+        prices = cost or (target if target in MODELS else "count")
+        tensors = list(simplified(tensors, cost=prices, rules=chosen).outputs)
+    return lowered(tensors, inputs, chosen)

@@ -28,10 +28,11 @@ from eqsatad.extract.problem import Problem
 from eqsatad.extract.program import Simplification
 from eqsatad.loops.lower import lower
 from eqsatad.pipeline import Gradients, differentiate
-from eqsatad.rules.algebra import Limits
 from eqsatad.rules.catalog import AnyRow, Catalog, contents, every_theme
+from eqsatad.rules.collection import Collection
 from eqsatad.rules.describe import describe
 from eqsatad.rules.engine import Engine, clear_caches
+from eqsatad.rules.growth import Limits
 from eqsatad.rules.index_exchange import Names
 from eqsatad.rules.index_match import Rows
 from eqsatad.rules.index_trees import operators
@@ -281,8 +282,8 @@ def observed(outputs: Sequence[Tensor], catalog: Catalog, cost: CostModel) -> di
     watch = _Observer(Reporting([row for row in catalog if isinstance(row, ValueRule)]))
     engine.indices.watch = answering.look
     try:
-        program = Simplification(catalog, cost, Limits(), watch).of(outputs)
-        lower(list(program.outputs), simplify=engine.simplify)
+        program = Simplification(Collection(catalog), cost, Limits(), watch).of(outputs)
+        lower(list(program.tensors), simplify=engine.simplify)
     finally:
         engine.indices.watch = None
     found = {**watch.work, **answering.work, **engine.indices.bounds.work()}

@@ -21,7 +21,8 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from eqsatad.pipeline import Gradients, counted, differentiate
+from eqsatad.counting import counted
+from eqsatad.pipeline import Gradients, differentiate
 from eqsatad.terms.evaluate import evaluate
 from eqsatad.terms.nodes import Placeholder, Tensor
 from eqsatad.terms.walk import program

@@ -15,10 +15,12 @@ import eqsatad as ea
 from eqsatad import cache
 from eqsatad.errors import RefutedRuleError, RuleError
 from eqsatad.rules import catalog as catalogs
-from eqsatad.rules import given, prove
+from eqsatad.rules import collection, given, prove
 from eqsatad.rules.catalog import contents, every_row, load, load_file
+from eqsatad.rules.collection import Collection, collected
 from eqsatad.rules.describe import describe
 from eqsatad.rules.given import gathered
+from eqsatad.rules.installed import ENTRY_POINTS
 from eqsatad.rules.rule import m, rewrite, x
 from eqsatad.rules.value_rule import call
 from eqsatad.rules.value_rule import rewrite as value_rewrite
@@ -118,9 +120,9 @@ def test_entry_point_gives_rows_to_every_catalog(
 
 def installed(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
     """Makes ``module`` the one entry point of the group."""
-    point = EntryPoint(f"theme_{module}", module, catalogs.ENTRY_POINTS)
-    catalogs._installed.cache_clear()
-    monkeypatch.setattr(catalogs, "entry_points", lambda group: [point])
+    point = EntryPoint(f"theme_{module}", module, ENTRY_POINTS)
+    monkeypatch.setattr(collection, "points", lambda: (point,))
+    monkeypatch.setattr(catalogs, "points", lambda: (point,))
     monkeypatch.setattr(catalogs, "_installed", catalogs._installed.__wrapped__)
 
 
@@ -137,6 +139,53 @@ def test_entry_point_that_cannot_be_loaded_is_named(monkeypatch: pytest.MonkeyPa
     installed(monkeypatch, "no_such_module")
     with pytest.raises(RuleError, match="entry point theme_no_such_module = no_such_module"):
         load()
+
+
+def test_what_the_rows_of_eqsatad_say_is_known_without_them(
+    own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collection._shipped.cache_clear()
+    said = Collection().contents
+    assert said == contents(load())
+    collection._shipped.cache_clear()
+    monkeypatch.setattr(collection, "_said", lambda rows: pytest.fail("the rows were read"))
+    assert Collection().contents == said
+
+
+def test_a_changed_file_of_rows_is_read_again(
+    own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = own_cache / "rows"
+    folder.mkdir()
+    read: list[str] = []
+    monkeypatch.setattr(collection, "_folders", lambda: [folder])
+    monkeypatch.setattr(collection, "_said", lambda rows: read.append("read") or str(len(read)))
+
+    def said(text: str) -> str:
+        (folder / "rows.py").write_text(text, encoding="utf-8")
+        cache.text_of.cache_clear()
+        collection._shipped.cache_clear()
+        return Collection().contents
+
+    assert [said(text) for text in ("A = 1", "A = 2", "A = 1")] == ["1", "2", "1"]
+    collection._shipped.cache_clear()
+
+
+def test_rows_of_an_entry_point_are_part_of_what_is_said(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(file.parent))
+    plain = Collection().contents
+    installed(monkeypatch, "mine")
+    assert not Collection().is_shipped
+    assert Collection().contents == contents(load()) != plain
+    assert collected(None, trusted=True).rows[-1].name == "pythagoras"
+
+
+def test_rows_that_were_collected_are_not_gathered_again(wrong: Path) -> None:
+    rows = collected(wrong, trusted=True)
+    assert collected(rows) is rows
+    assert gathered(rows, trusted=True) is rows.rows
 
 
 # what is wrong with them, and where

@@ -10,7 +10,7 @@ import eqsatad as ea
 from benchmarks.legacy import TOLERANCE, gradient_error
 from benchmarks.legacy_cases import CASES, Case, square
 from eqsatad import library
-from eqsatad.pipeline import report
+from eqsatad.counting import report
 from eqsatad.rules.catalog import Catalog, load, themes
 from eqsatad.rules.prove import check
 from eqsatad.rules.value_rule import call, rewrite

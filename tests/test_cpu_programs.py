@@ -14,6 +14,7 @@ from eqsatad.backends.cpu.layouts import arranged
 from eqsatad.backends.cpu.machine import load
 from eqsatad.backends.cpu.maps import mapped
 from eqsatad.backends.cpu.packing import packed
+from eqsatad.backends.cpu.passes import LONG
 from eqsatad.backends.cpu.scans import scanned
 from eqsatad.backends.cpu.siblings import joined
 from eqsatad.backends.cpu.source import Machine, write
@@ -148,7 +149,7 @@ def scaled_rows(rows, columns, other):
 
 
 @settings(max_examples=15, deadline=None)
-@given(rows=st.integers(1, 90), columns=st.integers(1, 70))
+@given(rows=st.integers(1, 90), columns=st.integers(1, LONG - 1))
 def test_steps_over_the_same_rows_take_turns(rows, columns):
     kernel = build(scaled_rows(rows, columns, lambda i, j: i), "cpu")
     x = np.random.default_rng(0).standard_normal((rows, columns)).astype("float32")

@@ -19,7 +19,8 @@ from eqsatad.extract.graph import snapshot
 from eqsatad.extract.optimise import Optimised, optimise
 from eqsatad.extract.points import Points
 from eqsatad.extract.sites import executed, price, runs, sites
-from eqsatad.rules.algebra import Growth, Limits, grow
+from eqsatad.rules.algebra import grow
+from eqsatad.rules.growth import Growth, Limits
 from eqsatad.rules.values import canonical, encode
 from eqsatad.terms import builders as ea
 from eqsatad.terms.evaluate import evaluate

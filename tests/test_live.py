@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import eqsatad as ea
+from eqsatad.counting import counted
 from eqsatad.extract.live import live
 from eqsatad.loops.lower import lower
-from eqsatad.pipeline import counted
 from eqsatad.rules.catalog import load
 from eqsatad.rules.engine import Engine
 from eqsatad.terms.evaluate import evaluate

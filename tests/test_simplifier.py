@@ -24,8 +24,8 @@ from benchmarks.corpora import DEFAULT, value
 from benchmarks.index_cases import BOUNDED, PROVED, SHORTER, SMALL, Bounds, n, p, q, x, y, z
 from eqsatad.errors import ArgumentError, DtypeError
 from eqsatad.rules import index_facts
-from eqsatad.rules.algebra import Limits
 from eqsatad.rules.catalog import simplifier_themes, themes
+from eqsatad.rules.growth import Limits
 from eqsatad.rules.index_exchange import Names
 from eqsatad.rules.index_trees import operators
 from eqsatad.rules.prove import check

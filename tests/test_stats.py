@@ -13,9 +13,9 @@ from benchmarks import rules as benchmark
 from eqsatad.cli import main
 from eqsatad.errors import ArgumentError
 from eqsatad.extract.cost import MODELS
-from eqsatad.rules.algebra import Limits
 from eqsatad.rules.catalog import every_row, load, simplifier_themes, themes
 from eqsatad.rules.engine import Engine
+from eqsatad.rules.growth import Limits
 from eqsatad.rules.index_match import Rows
 from eqsatad.rules.indices import Indices
 from eqsatad.rules.rule import Row

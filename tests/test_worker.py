@@ -24,8 +24,8 @@ from eqsatad.extract.isolate import LARGE, apart
 from eqsatad.extract.optimise import optimise
 from eqsatad.extract.recall import forget
 from eqsatad.rules import worker
-from eqsatad.rules.algebra import Limits
 from eqsatad.rules.catalog import load
+from eqsatad.rules.growth import Limits
 from eqsatad.rules.value_rule import Pattern, ValueRule, rewrite, x
 from eqsatad.rules.worker import (
     Worker,
@@ -247,7 +247,7 @@ def test_forked_process_has_a_worker_of_its_own():
 
 SCRIPT = """
 import eqsatad as ea
-from eqsatad.rules.algebra import Limits
+from eqsatad.rules.growth import Limits
 from eqsatad.rules import worker
 x = ea.placeholder((4,), name="x")
 y = ea.compute((4,), lambda i: ea.tanh(x[i]) * x[i] + 3 * x[i], name="y")

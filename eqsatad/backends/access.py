@@ -7,7 +7,7 @@ from math import prod
 
 from eqsatad.terms.linear import Linear, expression, linear
 from eqsatad.terms.nodes import Apply, Const, Expr, Read, Tensor
-from eqsatad.terms.ops import ADD, MUL
+from eqsatad.terms.ops import ADD, FLOORDIV, MOD, MUL
 from eqsatad.terms.ranges import interval
 from eqsatad.terms.walk import postorder
 
@@ -16,9 +16,19 @@ from eqsatad.terms.walk import postorder
 def flat(tensor: Tensor, indices: tuple[Expr, ...]) -> Linear:
     """The row-major offset of ``indices``."""
     offset: Expr = Const(0, "index")
-    for extent, index in zip(tensor.shape, indices, strict=True):
-        offset = Apply(ADD, (Apply(MUL, (offset, extent)), index))
+    for place, (extent, index) in enumerate(zip(tensor.shape, indices, strict=True)):
+        offset = _next(offset, extent, index) if place else index
     return linear(offset)
+
+
+def _next(offset: Expr, extent: Expr, index: Expr) -> Expr:
+    """``offset * extent + index``; a quotient with its remainder is what was divided."""
+    match offset, index:
+        case Apply(above, (whole, by)), Apply(below, (same, divisor)):
+            together = (above, below) == (FLOORDIV, MOD) and by is divisor is extent
+            if together and whole is same:
+                return whole
+    return Apply(ADD, (Apply(MUL, (offset, extent)), index))
 
 
 def harmless(expr: Expr) -> bool:

@@ -194,15 +194,28 @@ class Kernel:
                 )
         return Prepared(self.launch, raw, results, [sizes[name] for name in self.sizes])
 
-    def save(self, path: str | PathLike[str], *, header: str | PathLike[str] | None = None) -> None:
+    def save(
+        self,
+        path: str | PathLike[str],
+        *,
+        header: str | PathLike[str] | None = None,
+        cpu: str | None = None,
+    ) -> None:
         """Writes the kernel to a file, for `load_kernel`, or for C when ``path`` says so.
 
         ``k.so`` (or ``k.dylib``) is a shared library, ``k.o`` an object file; both export one
-        function with the name of the file, and ``header`` is where its declaration goes.
+        function with the name of the file, and ``header`` is where its declaration goes. They may
+        be for another ``cpu`` than this one, such as ``x86-64-v3`` or ``neoverse-n1``.
         """
         from eqsatad.backends.saved import save
 
-        save(self, Path(path), None if header is None else Path(header))
+        save(self, Path(path), None if header is None else Path(header), cpu)
+
+    def assembly(self, cpu: str | None = None) -> str:
+        """The kernel in assembly language, as it is for ``cpu``; None is this CPU."""
+        from eqsatad.backends.saved import assembly
+
+        return assembly(self, cpu)
 
     def _plain(self, arrays: Sequence[object], named: Mapping[str, object]) -> Plain | None:
         """The arrays in order, sizes and results, if the launcher takes arrays as they are.

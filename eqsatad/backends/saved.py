@@ -1,4 +1,4 @@
-"""Kernels in files: to be loaded again, or to be called from C.
+"""Kernels in files: to be loaded again, or to be called from C, perhaps on another CPU.
 
 A saved kernel is a zip archive of what it takes and gives, its LLVM source and its object code.
 On another kind of CPU, or with another LLVM, it is compiled again from the source. The loops are
@@ -10,14 +10,15 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from shutil import which
 from tempfile import TemporaryDirectory
 from zipfile import BadZipFile, ZipFile
 
-from eqsatad.backends.cpu import Launcher
+from eqsatad.backends.cpu import Launcher, machine, written
 from eqsatad.backends.cpu.export import declaration, exported
-from eqsatad.backends.cpu.machine import identity, linked, load, portable
+from eqsatad.backends.cpu.machine import Cpu, host, identity, linked, load, named, portable
 from eqsatad.backends.cpu.ready import plain
 from eqsatad.backends.cpu.source import outside
 from eqsatad.backends.kernel import Kernel
@@ -32,16 +33,54 @@ INFO, BUFFERS, SOURCE, OBJECT = "kernel.json", "buffers.terms", "source.ll", "co
 COMPILERS = ("cc", "gcc", "clang")
 
 
-def save(kernel: Kernel, path: Path, header: Path | None) -> None:
+@dataclass(frozen=True)
+class Written:
+    """The module of a kernel for ``cpu``, and the buffers that it works on."""
+
+    cpu: Cpu
+    program: LoopProgram
+    text: str
+
+
+def save(kernel: Kernel, path: Path, header: Path | None, cpu: str | None) -> None:
     """See `Kernel.save`."""
-    launch = kernel.launch
-    if not isinstance(launch, Launcher):
-        what = kernel.source if isinstance(launch, Specialised) else f"one for {kernel.target}"
-        raise BackendError(f"only cpu kernels can be saved, and this is {what}")
-    write = WRITERS.get(path.suffix, _archive)
-    write(kernel, launch, path)
+    launch = _launcher(kernel, "saved")
+    if path.suffix in WRITERS:
+        WRITERS[path.suffix](_for(kernel, launch, cpu), path)
+    elif cpu is None:
+        _archive(kernel, launch, path)
+    else:
+        ends = " or ".join(sorted(WRITERS))
+        raise BackendError(f"{path.name} is for this CPU; for {cpu} save a file ending in {ends}")
     if header is not None:
         header.write_text(declaration(launch.program, path.stem))
+
+
+def assembly(kernel: Kernel, cpu: str | None) -> str:
+    """See `Kernel.assembly`."""
+    module = _for(kernel, _launcher(kernel, "shown as assembly"), cpu)
+    return machine.assembly(module.text, module.cpu)
+
+
+def _launcher(kernel: Kernel, what: str) -> Launcher:
+    launch = kernel.launch
+    if not isinstance(launch, Launcher):
+        kind = kernel.source if isinstance(launch, Specialised) else f"one for {kernel.target}"
+        raise BackendError(f"only cpu kernels can be {what}, and this is {kind}")
+    return launch
+
+
+def _for(kernel: Kernel, launch: Launcher, cpu: str | None) -> Written:
+    """``kernel`` as it is, or planned and written again for ``cpu``."""
+    if cpu is None:
+        return Written(host(), launch.program, kernel.source)
+    if not kernel.loops.nests:
+        raise BackendError(
+            "a kernel loaded from a file has no loops, so it cannot be made for another CPU; "
+            "build it again"
+        )
+    prepared, source = written(kernel.loops, named(cpu), launch.exact)
+    return Written(named(cpu), prepared, source.text)
 
 
 def load_kernel(path: str | Path) -> Kernel:
@@ -94,11 +133,16 @@ def _program(info: dict[str, list[int]], buffers: list[Tensor], path: str) -> Lo
     )
 
 
-def _object(kernel: Kernel, launch: Launcher, path: Path) -> None:
-    path.write_bytes(portable(exported(kernel.source, launch.program, path.stem)))
+def _object(module: Written, path: Path) -> None:
+    path.write_bytes(portable(exported(module.text, module.program, path.stem), module.cpu))
 
 
-def _library(kernel: Kernel, launch: Launcher, path: Path) -> None:
+def _library(module: Written, path: Path) -> None:
+    if module.cpu.triple != host().triple:
+        raise BackendError(
+            f"a library for {module.cpu.name} needs a linker for {module.cpu.triple}; "
+            f"save {path.stem}.o and link it there"
+        )
     compiler = next((found for name in COMPILERS if (found := which(name))), None)
     if compiler is None:
         raise BackendError(
@@ -107,13 +151,13 @@ def _library(kernel: Kernel, launch: Launcher, path: Path) -> None:
         )
     with TemporaryDirectory() as folder:
         part = Path(folder) / f"{path.stem}.o"
-        _object(kernel, launch, part)
+        _object(module, part)
         command = [compiler, "-shared", "-o", str(path), str(part), "-lm"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise BackendError(f"{' '.join(command)} failed: {done.stderr.strip()}")
 
 
-WRITERS: dict[str, Callable[[Kernel, Launcher, Path], None]] = {
+WRITERS: dict[str, Callable[[Written, Path], None]] = {
     ".o": _object, ".so": _library, ".dylib": _library,
 }  # fmt: skip

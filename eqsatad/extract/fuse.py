@@ -15,7 +15,7 @@ from eqsatad.extract.cost import CostModel
 from eqsatad.extract.points import Points
 from eqsatad.extract.sites import executed
 from eqsatad.grad.scope import works
-from eqsatad.rules.engine import inline, retarget
+from eqsatad.rules.copies import inline, retarget
 from eqsatad.rules.summands import guarded
 from eqsatad.terms.coerce import const
 from eqsatad.terms.nodes import MARKER, Apply, Axis, Expr, Read, Reduce, Select, Stage, Tensor

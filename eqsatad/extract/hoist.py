@@ -15,7 +15,7 @@ from functools import cached_property
 
 from eqsatad.extract.cost import CostModel
 from eqsatad.extract.flow import Network
-from eqsatad.rules.engine import retarget
+from eqsatad.rules.copies import retarget
 from eqsatad.rules.summands import is_zero
 from eqsatad.rules.values import is_value
 from eqsatad.terms.coerce import const

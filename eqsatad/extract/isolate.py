@@ -18,8 +18,8 @@ from math import inf
 from eqsatad.extract.cost import CostModel
 from eqsatad.extract.known import equations
 from eqsatad.rules import worker
-from eqsatad.rules.algebra import Growth, Limits
 from eqsatad.rules.catalog import themes
+from eqsatad.rules.growth import Growth, Limits
 from eqsatad.rules.value_rule import ValueRule
 from eqsatad.rules.values import encode
 from eqsatad.terms.nodes import Expr, Stage

@@ -22,8 +22,9 @@ from eqsatad.extract.naming import readable
 from eqsatad.extract.points import Points
 from eqsatad.extract.safe import in_order
 from eqsatad.extract.sites import executed, parts
-from eqsatad.rules.algebra import Growth, Limits, grow
-from eqsatad.rules.engine import retarget
+from eqsatad.rules.algebra import grow
+from eqsatad.rules.copies import retarget
+from eqsatad.rules.growth import Growth, Limits
 from eqsatad.rules.value_rule import ValueRule
 from eqsatad.rules.values import Encoded, TooLargeError, canonical, encode, is_value
 from eqsatad.terms.nodes import SUM, Apply, Const, Expr, Read, Reduce, Select, Stage, Tensor

@@ -8,10 +8,8 @@ problem, which is solved once.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
@@ -28,36 +26,15 @@ from eqsatad.extract.recall import Answer, Recall
 from eqsatad.extract.shared import common
 from eqsatad.extract.sites import program_cost
 from eqsatad.extract.swap import absorbed, independent, swapped
-from eqsatad.rules.algebra import Growth, Limits
-from eqsatad.rules.catalog import Catalog
-from eqsatad.rules.engine import Engine, inline, is_copy, retarget
+from eqsatad.rules.collection import Collection
+from eqsatad.rules.copies import inline, is_copy, retarget
+from eqsatad.rules.engine import Engine
+from eqsatad.rules.growth import Growth, Limits
 from eqsatad.rules.value_rule import ValueRule
 from eqsatad.terms.nodes import Expr, Reduce, Stage, Tensor
 from eqsatad.terms.origin import built_at
 from eqsatad.terms.scopes import Scopes
 from eqsatad.terms.walk import postorder, program, reads, sources
-
-
-@dataclass(frozen=True)
-class Saturation:
-    """What the rules did: matches by rule, rounds, e-graph rows, seconds, and why it stopped."""
-
-    stop_reason: str
-    seconds: float
-    nodes: int
-    rounds: int
-    rules: dict[str, int]
-
-
-@dataclass(frozen=True)
-class Simplified:
-    """Tensors that are the same as those given, and what it took to find them."""
-
-    outputs: tuple[Tensor, ...]
-    saturation: Saturation
-
-
-UNTOUCHED = Saturation("not asked for", 0.0, 0, 0, {})
 
 COPIES, DOMAINS, BANDS, VALUES, JOINING, SHARING, HOISTING, ABSORBING, FUSING, SHORTENING = (
     "copies", "domains", "bands", "values", "joining", "sharing", "hoisting", "absorbing", "fusing",
@@ -80,18 +57,17 @@ class Watch(Protocol):
 
 
 class Simplification:
-    """One simplification of one program with the rows of ``catalog``."""
+    """One simplification of one program with ``rules``, which are read if something is asked."""
 
     def __init__(
-        self, catalog: Catalog, cost: CostModel, limits: Limits, watch: Watch | None = None
+        self, rules: Collection, cost: CostModel, limits: Limits, watch: Watch | None = None
     ) -> None:
         """``watch`` is told every step; what is watched is worked out, not recalled."""
-        self._catalog = catalog
-        self._values = tuple(row for row in catalog if isinstance(row, ValueRule))
+        self._rules = rules
         self._cost = cost
         self._points = Points(cost)
         self._limits = limits
-        self._recall = Recall(None) if watch else Recall.of(catalog, cost, limits)
+        self._recall = Recall(None) if watch else Recall.of(rules, cost, limits)
         self._watch = watch
         self._reports: list[Growth] = []
         self._names: set[str] = set()
@@ -102,28 +78,18 @@ class Simplification:
         # Stages that may be joined with their only reader, which has not been met yet.
         self._waiting: set[Stage] = set()
 
+    # What is recalled needs neither rows nor an engine, which take long to make.
+
+    @cached_property
+    def _values(self) -> tuple[ValueRule, ...]:
+        return tuple(row for row in self._rules.rows if isinstance(row, ValueRule))
+
     @cached_property
     def _engine(self) -> Engine:
-        # What is recalled needs none, and the first one takes long to make.
-        return Engine.of(self._catalog)
+        return Engine.of(self._rules.rows)
 
-    def of(self, outputs: Sequence[Tensor]) -> Simplified:
-        """The cheapest program for ``outputs`` that the rules reach."""
-        start = time.perf_counter()
-        found = self._recall.solve("program", outputs, lambda: self._program(outputs))
-        report = found.report
-        return Simplified(
-            found.tensors,
-            Saturation(
-                report.stopped,
-                time.perf_counter() - start,
-                report.nodes,
-                report.rounds,
-                dict(report.matches),
-            ),
-        )
-
-    def _program(self, outputs: Sequence[Tensor]) -> Answer:
+    def of(self, outputs: Sequence[Tensor]) -> Answer:
+        """The cheapest program for ``outputs`` that the rules reach; see `outcome`."""
         order = program(outputs)
         self._names = {tensor.name for tensor in order}
         readers = _readers(order)

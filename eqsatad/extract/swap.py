@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from eqsatad.rules.engine import retarget
+from eqsatad.rules.copies import retarget
 from eqsatad.terms.nodes import Axis, Read, Stage, Tensor
 from eqsatad.terms.walk import program, sources
 

@@ -32,11 +32,13 @@ from eqsatad.extract.program import (
     Simplification,
 )
 from eqsatad.extract.safe import in_order
-from eqsatad.rules.algebra import Growth, Limits
 from eqsatad.rules.catalog import Catalog
+from eqsatad.rules.collection import Collection
+from eqsatad.rules.copies import retarget
 from eqsatad.rules.domains import Domains
 from eqsatad.rules.domains import Limits as DomainLimits
-from eqsatad.rules.engine import Engine, names_in, retarget
+from eqsatad.rules.engine import Engine, names_in
+from eqsatad.rules.growth import Growth, Limits
 from eqsatad.rules.indices import Indices
 from eqsatad.rules.rule import DomainRow, IndexRow, IntervalRow, Row, TermRow
 from eqsatad.rules.singly import PAIR, Choice
@@ -410,7 +412,7 @@ def traced(
 ) -> tuple[Step, ...]:
     """The steps that lead from ``outputs`` to what they simplify to."""
     trace = Trace(outputs, judge, cost)
-    found = Simplification(catalog, cost, limits, trace).of(outputs).outputs
+    found = Simplification(Collection(catalog), cost, limits, trace).of(outputs).tensors
     # Whatever nobody told of.
     trace.finish("the rest", found)
     return tuple(trace.steps)

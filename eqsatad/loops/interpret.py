@@ -81,14 +81,17 @@ def run(
         buffers[tensor] = _given(tensor, arrays, extents(tensor.shape, values))
     counts: dict[str, Counts] = {}
     for nest in program.nests:
-        shape = extents(nest.stage.shape, values)
-        buffers[nest.stage] = [0] * math.prod(shape)
+        shapes = {tensor: extents(tensor.shape, values) for tensor in nest.stored}
+        for tensor, shape in shapes.items():
+            if tensor is nest.stage or tensor not in buffers:
+                buffers[tensor] = [0] * math.prod(shape)
         script = Script(values, computes=True)
         function = _compiled(script.function(nest.body))
         found = function(*(buffers[tensor] for tensor in script.buffers))
-        stored = _rounded(buffers[nest.stage], nest.stage.dtype)
-        buffers[nest.stage] = stored.tolist()
-        counts[nest.stage.name] = counts.get(nest.stage.name, Counts()) + _counts(found, shape)
+        for tensor in shapes:
+            buffers[tensor] = _rounded(buffers[tensor], tensor.dtype).tolist()
+        name, shape = nest.stage.name, shapes[nest.stage]
+        counts[name] = counts.get(name, Counts()) + _counts(found, shape)
     outputs = [
         np.array(buffers[tensor], dtype=WORKING[tensor.dtype])
         .reshape(extents(tensor.shape, values))

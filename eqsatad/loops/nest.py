@@ -81,10 +81,18 @@ Statement = For | If | Assign | Store | Accumulate
 
 @dataclass(frozen=True)
 class Nest:
-    """The statements that compute one stage, in order."""
+    """The statements that compute a stage, in order; a backend may join others to them."""
 
     stage: Tensor
     body: Block
+
+    @property
+    def stored(self) -> tuple[Tensor, ...]:
+        """The stage, and what else is stored."""
+        others = [
+            each.buffer for each in statements(self.body) if isinstance(each, Store | Accumulate)
+        ]
+        return tuple(dict.fromkeys((self.stage, *others)))
 
 
 @dataclass(frozen=True)

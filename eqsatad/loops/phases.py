@@ -32,6 +32,11 @@ from eqsatad.terms.walk import fresh, postorder
 
 # More residues than this are a loop; fewer are parts of their own.
 RESIDUES = 16
+# The same for an axis that is short, or multiples of which are divided, like ``3*axis // 4``.
+FEW = 4
+# The least average length of the parts when an axis is cut into many because of quotients alone:
+# short loops cost more than quotients, which are worked out once for all other loops.
+SHORTEST = 32
 # The most steps of a quotient that a domain is cut at.
 STEPS = 3
 # What a size is taken for when parts are compared.
@@ -122,8 +127,17 @@ def _steps(domain: Domain) -> Iterator[Guard]:
             or not form.free <= own | domain.scope
         ):
             continue
-        if 0 < high // divisor - low // divisor <= STEPS:
+        steps = high // divisor - low // divisor
+        if 0 < steps <= STEPS and not _shortens(form, steps):
             yield Guard(form - Linear(divisor * (low // divisor + 1), ()))
+
+
+def _shortens(form: Linear, cuts: int) -> bool:
+    """Whether so many cuts of the only axis of ``form`` leave many parts that are short."""
+    (_, axis), *others = form.terms
+    extent = length(axis) if isinstance(axis, Axis) else None
+    several = not others and cuts > 1
+    return several and extent is not None and RESIDUES < extent < SHORTEST * (cuts + 1)
 
 
 def _ordered_cut(domain: Domain, room: int) -> list[Domain] | None:
@@ -231,7 +245,9 @@ def _by_value(domain: Domain, axis: Axis, room: int) -> list[Domain] | None:
     if min(sum(abs(q.coef) * (extent - 1) // q.divisor for q in found), extent) > most:
         return None
     cuts = [j for j in range(1, extent) if any(_value(q, j) != _value(q, j - 1) for q in found)]
-    return _intervals(domain, axis, cuts) if 0 < len(cuts) < most else None
+    if not 0 < len(cuts) < most or any(_shortens(each.form, len(cuts)) for each in found):
+        return None
+    return _intervals(domain, axis, cuts)
 
 
 def _value(quotient: Quotient, place: int) -> int:
@@ -311,7 +327,10 @@ def _by_residue(domain: Domain, axis: Axis, room: int) -> list[Domain] | None:
     """A part for each residue of ``axis``."""
     count = _modulus(domain, axis)
     extent = length(axis)
-    if count > min(RESIDUES, room) or (extent is not None and extent <= count):
+    single = all(abs(quotient.coef) == 1 for quotient in _quotients(domain, axis))
+    long = extent is None or extent >= SHORTEST * count
+    most = min(RESIDUES if single and long else FEW, room)
+    if count > most or (extent is not None and extent <= count):
         return None
     taken = domain.names
     found = []
@@ -324,7 +343,12 @@ def _by_residue(domain: Domain, axis: Axis, room: int) -> list[Domain] | None:
 
 
 def _by_large_radix(domain: Domain, axis: Axis, room: int) -> list[Domain] | None:
-    """``axis`` as two loops, when there are too many residues for a part each."""
+    """``axis`` as two loops, when there are too many residues for a part each.
+
+    The inner loop then stands for the residue of each quotient: with ``3*axis // 64`` it would not.
+    """
+    if any(abs(quotient.coef) != 1 for quotient in _quotients(domain, axis)):
+        return None
     count = _modulus(domain, axis)
     extent = length(axis)
     if count <= RESIDUES or (extent is not None and extent <= count):

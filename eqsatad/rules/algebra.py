@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, field
 
+from eqsatad.rules.growth import Growth, Limits
 from eqsatad.rules.session import Session
 from eqsatad.rules.value_rule import ValueRule, compile_row, directions
 from eqsatad.rules.values import Encoded
@@ -54,41 +53,6 @@ FACTS = (
     ("(Call f x)", "fx", "(| nx (gap f))", "x"),
     ("(Call2 f x y)", "(| fx fy)", "(| (gap f) (| nx ny))", "xy"),
 )
-
-
-@dataclass(frozen=True)
-class Limits:
-    """When to stop growing; reaching one is reported and the best so far is used.
-
-    ``isolate`` says whether the search runs in a process that can be killed, which is the only
-    way to keep ``seconds`` when one step runs away. By default it does for rows that do not come
-    with eqsatad, for higher limits than these, and for large terms.
-    """
-
-    nodes: int = 6_000
-    rounds: int = 6
-    seconds: float = 2.0
-    isolate: bool | None = None
-
-
-@dataclass
-class Growth:
-    """What happened while an e-graph grew."""
-
-    nodes: int = 0
-    rounds: int = 0
-    seconds: float = 0.0
-    stopped: str = "nothing to gain"
-    matches: Counter[str] = field(default_factory=Counter)
-
-    def include(self, other: Growth) -> None:
-        """Adds what happened in another e-graph."""
-        self.nodes = max(self.nodes, other.nodes)
-        self.rounds = max(self.rounds, other.rounds)
-        self.seconds += other.seconds
-        self.matches.update(other.matches)
-        if "limit" not in self.stopped:
-            self.stopped = other.stopped
 
 
 def _fact_rules() -> Iterator[str]:

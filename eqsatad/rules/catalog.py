@@ -15,19 +15,18 @@ import traceback
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache, lru_cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
 
 from eqsatad.errors import RuleError
+from eqsatad.rules.installed import ENTRY_POINTS, points
 from eqsatad.rules.rule import Row, place
 from eqsatad.rules.value_rule import ValueRule
 from eqsatad.terms.nodes import Expr, digest
 
 AnyRow = Row | ValueRule
 Catalog = tuple[AnyRow, ...]
-
-ENTRY_POINTS = "eqsatad.rules"
 
 
 def themes() -> dict[str, Catalog]:
@@ -172,8 +171,7 @@ def _tuples(module: ModuleType) -> Mapping[str, Catalog]:
 @cache
 def _installed() -> dict[str, Catalog]:
     """The rows of packages that name themselves under the entry point group."""
-    points = sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name)
-    return {point.name: _rows_of(point) for point in points}
+    return {point.name: _rows_of(point) for point in points()}
 
 
 def _rows_of(point: EntryPoint) -> Catalog:

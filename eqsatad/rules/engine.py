@@ -9,7 +9,7 @@ stage, so whatever a limit cuts short is still right.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from eqsatad.rules.domains import Domains
@@ -19,8 +19,8 @@ from eqsatad.rules.rule import Row
 from eqsatad.rules.scatters import as_scatter
 from eqsatad.rules.summands import Restriction, added, summands
 from eqsatad.terms.coerce import const
-from eqsatad.terms.nodes import Axis, Const, Expr, Read, Reduce, Scatter, Select, Stage, Tensor
-from eqsatad.terms.walk import map_stage, postorder, program, sources, substitute, transform
+from eqsatad.terms.nodes import Axis, Expr, Reduce, Scatter, Stage
+from eqsatad.terms.walk import postorder
 
 _engines = threading.local()
 
@@ -95,67 +95,3 @@ def names_in(stage: Stage) -> set[str]:
         elif isinstance(node, Reduce):
             names.update(axis.name for axis in node.axes)
     return names
-
-
-def is_copy(tensor: Tensor) -> bool:
-    """Whether ``tensor`` only moves elements: one read, perhaps guarded, no arithmetic.
-
-    Padding, reshaping, transposing, slicing and broadcasting are copies; so is a constant.
-    """
-    if not isinstance(tensor, Stage) or tensor.scatters:
-        return False
-    body = tensor.body
-    while isinstance(body, Select) and isinstance(body.other, Const):
-        if any(isinstance(node, Read) for node in postorder(body.cond)):
-            return False
-        body = body.then
-    if isinstance(body, Const):
-        return body is tensor.body
-    return isinstance(body, Read) and not any(
-        isinstance(node, Read | Reduce) for index in body.indices for node in postorder(index)
-    )
-
-
-def inline(stage: Stage, chosen: Iterable[Tensor]) -> Stage:
-    """``stage`` reading through the stages in ``chosen``."""
-    through = {tensor for tensor in chosen if isinstance(tensor, Stage)}
-    if not through:
-        return stage
-
-    def visit(node: Expr) -> Expr:
-        if isinstance(node, Read) and node.tensor in through:
-            source = node.tensor
-            assert isinstance(source, Stage)
-            return substitute(source.body, dict(zip(source.axes, node.indices, strict=True)))
-        return node
-
-    return map_stage(stage, lambda root: transform(root, visit))
-
-
-def inline_copies(outputs: Sequence[Tensor], keep: Iterable[Tensor] = ()) -> dict[Tensor, Tensor]:
-    """What each tensor below ``outputs`` becomes when copies are read through.
-
-    The outputs and the tensors in ``keep`` stay tensors of their own.
-    """
-    kept = {*outputs, *keep}
-    replaced: dict[Tensor, Tensor] = {}
-    for tensor in program(outputs):
-        if isinstance(tensor, Stage):
-            below = [replaced[source] for source in sources(tensor) if source not in kept]
-            replaced[tensor] = inline(retarget(tensor, replaced), filter(is_copy, below))
-        else:
-            replaced[tensor] = tensor
-    return replaced
-
-
-def retarget(stage: Stage, replaced: dict[Tensor, Tensor]) -> Stage:
-    """``stage`` reading what its sources were replaced by."""
-    if all(replaced.get(source, source) is source for source in sources(stage)):
-        return stage
-
-    def visit(node: Expr) -> Expr:
-        if isinstance(node, Read) and replaced.get(node.tensor, node.tensor) is not node.tensor:
-            return Read(replaced[node.tensor], node.indices)
-        return node
-
-    return map_stage(stage, lambda root: transform(root, visit))

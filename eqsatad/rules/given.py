@@ -23,11 +23,12 @@ from eqsatad.rules.catalog import (
     simplifier_themes,
     themes,
 )
+from eqsatad.rules.collection import Collection
 from eqsatad.rules.rule import Row
 from eqsatad.rules.value_rule import ValueRule
 
 Given = AnyRow | str | PathLike[str]
-Rules = Given | Sequence[Given]
+Rules = Given | Sequence[Given] | Collection
 """Rows, paths of files or folders of rows, or several of these."""
 
 
@@ -37,6 +38,8 @@ def gathered(
     """The catalog that ``rules`` stand for, each row checked; ``default`` if nothing is given."""
     if rules is None:
         catalog = default()
+    elif isinstance(rules, Collection):
+        catalog = rules.rows
     else:
         given = [rules] if isinstance(rules, Row | ValueRule | str | PathLike) else list(rules)
         rows = [row for row in given if isinstance(row, Row | ValueRule)]

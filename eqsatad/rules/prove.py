@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from functools import lru_cache
-from importlib.metadata import PackageNotFoundError, version
 
 from eqsatad import cache
 from eqsatad.errors import RefutedRuleError, RuleError
 from eqsatad.rules.catalog import AnyRow, fingerprint
+from eqsatad.rules.installed import versions
 from eqsatad.rules.prove_claims import claim
 from eqsatad.rules.prove_trials import trial
 from eqsatad.rules.prove_values import check_value_rule
@@ -74,7 +73,8 @@ def check(row: AnyRow, *, seconds: float = SECONDS, largest: int = LARGEST) -> P
 
     A row that could not be run, such as one with a letter that nothing binds, is refused too.
     """
-    key = f"proof-{digest(cache.code(*LAYERS), _tools(), seconds, largest, fingerprint(row))}"
+    known = cache.code(*LAYERS), *versions(*TOOLS)
+    key = f"proof-{digest(*known, seconds, largest, fingerprint(row))}"
     if (kept := cache.fetch(key)) is not None:
         return Proof(**json.loads(kept))
     try:
@@ -115,16 +115,3 @@ def _hint(row: AnyRow) -> str:
 def _where(row: AnyRow) -> str:
     """The row, and the line on which it was written if that is known."""
     return f"\n  at {place(row.origin)}: {row!r}" if row.origin else f"\n  in {row!r}"
-
-
-@lru_cache(maxsize=1)
-def _tools() -> str:
-    """The versions of the tools that are installed."""
-
-    def known(package: str) -> str:
-        try:
-            return version(package)
-        except PackageNotFoundError:
-            return "none"
-
-    return " ".join(map(known, TOOLS))

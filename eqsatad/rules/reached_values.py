@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from eqsatad.errors import RuleError
-from eqsatad.rules.algebra import PARTIAL, Growth, Limits, grow
+from eqsatad.rules.algebra import PARTIAL, grow
+from eqsatad.rules.growth import Growth, Limits
 from eqsatad.rules.value_rule import (
     ARITHMETIC,
     AXES,

@@ -12,8 +12,9 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
-from eqsatad.rules.algebra import SETTLE, Limits, prelude, terms
+from eqsatad.rules.algebra import SETTLE, prelude, terms
 from eqsatad.rules.compile import DOMAINS, INDICES, PRELUDE, Compiled, compile_domain, compile_index
+from eqsatad.rules.growth import Limits
 from eqsatad.rules.index_facts import Facts
 from eqsatad.rules.index_forms import Node
 from eqsatad.rules.index_match import Rows

@@ -7,11 +7,10 @@ nothing wrong can be proved from it. No answer within the work limit counts as "
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import lru_cache
+from collections.abc import Callable, Iterable
+from functools import cache, lru_cache
 from threading import Lock
-
-import islpy as isl
+from typing import TYPE_CHECKING, TypeVar
 
 from eqsatad.terms.linear import linear
 from eqsatad.terms.nodes import TRUE, Apply, Axis, Cast, Const, Expr, Select, Size
@@ -35,6 +34,11 @@ from eqsatad.terms.ops import (
 from eqsatad.terms.ranges import interval
 from eqsatad.terms.walk import conjuncts
 
+if TYPE_CHECKING:
+    import islpy as isl
+
+Answer = TypeVar("Answer")
+
 # Elementary operations of isl that one question may take (about 0.1 s), and the longest question.
 WORK_LIMIT = 200_000
 TEXT_LIMIT = 20_000
@@ -42,9 +46,17 @@ TEXT_LIMIT = 20_000
 COMPARISONS: dict[Op, str] = {LT: "<", LE: "<=", GT: ">", GE: ">=", EQ: "=", NE: "!="}
 
 # isl contexts must not be used by two threads at once.
-_context = isl.Context()
-_context.set_max_operations(0)
 _lock = Lock()
+
+
+@cache
+def _context() -> isl.Context:
+    """Where isl works: made when it is needed, since intervals alone tell most of what is asked."""
+    import islpy as isl
+
+    context = isl.Context()
+    context.set_max_operations(0)
+    return context
 
 
 def implied(cond: Expr, given: Iterable[Expr] = ()) -> bool:
@@ -74,15 +86,23 @@ def empty_set(text: str, work: int = WORK_LIMIT) -> bool | None:
     """Whether the set that ``text`` spells in isl's notation is empty; None is too much work."""
     if len(text) > TEXT_LIMIT:
         return False
+    return _found(text, work, lambda found: bool(found.is_empty()))
+
+
+def _found(text: str, work: int, ask: Callable[[isl.Set], Answer]) -> Answer | None:
+    """What ``ask`` says of the set ``text``; None is too much work."""
+    import islpy as isl
+
     with _lock:
-        _context.reset_operations()
-        _context.set_max_operations(work)
+        context = _context()
+        context.reset_operations()
+        context.set_max_operations(work)
         try:
-            return bool(isl.Set.read_from_str(_context, text).is_empty())
+            return ask(isl.Set.read_from_str(context, text))
         except isl.Error:
             return None
         finally:
-            _context.set_max_operations(0)
+            context.set_max_operations(0)
 
 
 @lru_cache(maxsize=65536)
@@ -99,16 +119,8 @@ def span(expr: Expr, given: tuple[Expr, ...] = ()) -> tuple[int | None, int | No
 
 def extremes(text: str, work: int = WORK_LIMIT) -> tuple[int | None, int | None]:
     """The least and the greatest number of the one-dimensional set ``text``, as far as proved."""
-    with _lock:
-        _context.reset_operations()
-        _context.set_max_operations(work)
-        try:
-            found = isl.Set.read_from_str(_context, text)
-            return _whole(found.dim_min_val(0)), _whole(found.dim_max_val(0))
-        except isl.Error:
-            return None, None
-        finally:
-            _context.set_max_operations(0)
+    found = _found(text, work, lambda s: (_whole(s.dim_min_val(0)), _whole(s.dim_max_val(0))))
+    return found or (None, None)
 
 
 def _whole(value: isl.Val) -> int | None:

@@ -57,18 +57,23 @@ FIELDS: dict[type[Term], tuple[str, ...]] = {
 CLASSES = {cls.__name__: cls for cls in FIELDS}
 
 
-def dump(tensors: Sequence[Tensor]) -> bytes:
-    """``tensors`` and everything that they need, as bytes for `load`."""
-    order = needed(tensors)
+def dump(terms: Sequence[Term]) -> bytes:
+    """``terms`` and everything that they need, as bytes for `load` or `load_terms`."""
+    order = needed(terms)
     places = {term: place for place, term in enumerate(order)}
     nodes = [[type(term).__name__, *_written(term, places)] for term in order]
-    roots = [places[tensor] for tensor in tensors]
+    roots = [places[term] for term in terms]
     body = json.dumps({"nodes": nodes, "roots": roots}, separators=(",", ":"))
     return f"{MAGIC} {VERSION} {digest(body)}\n{body}".encode()
 
 
 def load(data: bytes) -> list[Tensor]:
     """The tensors that `dump` wrote: the live ones with the same contents, if there are any."""
+    return [_tensor(term) for term in load_terms(data)]
+
+
+def load_terms(data: bytes) -> list[Term]:
+    """The terms of any kind that `dump` wrote, in the same sense."""
     body = _checked(data)
     try:
         stored = json.loads(body)
@@ -78,7 +83,7 @@ def load(data: bytes) -> list[Tensor]:
             cls = CLASSES[name]
             kinds = zip(FIELDS[cls], values, strict=True)
             built.append(cls(*(READERS[kind](value, built) for kind, value in kinds)))
-        return [_tensor(root, built) for root in roots]
+        return [_part(root, built) for root in roots]
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise StoreError(
             f"stored terms do not make a program ({type(error).__name__}: {error}). "
@@ -214,8 +219,9 @@ READERS: dict[str, Callable[[object, Sequence[Term]], object]] = {
 }
 
 
-def _tensor(place: object, built: Sequence[Term]) -> Tensor:
-    term = _part(place, built)
+def _tensor(term: Term) -> Tensor:
     if not isinstance(term, Tensor):
-        raise ValueError(f"expected a tensor, found {term!r}")
+        raise StoreError(
+            f"expected a tensor, found {term!r}. Give bytes that dump made of tensors."
+        )
     return term

@@ -3,6 +3,7 @@
 `source` writes the module, `tiles` decides which loops become register tiles, `machine` compiles,
 `ready` keeps what was made on disk, `pool` runs chunks on threads. Only float additions of a
 reduction are reassociated, and products fused into sums; with ``exact=True`` not even these.
+What plans and writes code is imported by the functions that need it: what was made before does not.
 """
 
 from __future__ import annotations
@@ -10,23 +11,23 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from eqsatad.backends.blocks import buffers_of
 from eqsatad.backends.cpu.addresses import address
-from eqsatad.backends.cpu.inlining import inlined
-from eqsatad.backends.cpu.layouts import arranged
-from eqsatad.backends.cpu.machine import Code, compiled, host, linked
-from eqsatad.backends.cpu.packing import packed
+from eqsatad.backends.cpu.caches import Caches, found
+from eqsatad.backends.cpu.machine import Code, Cpu, compiled, host, linked
 from eqsatad.backends.cpu.pool import pool
 from eqsatad.backends.cpu.ready import Ready, plain
-from eqsatad.backends.cpu.siblings import joined
-from eqsatad.backends.cpu.source import Machine, write
-from eqsatad.backends.cpu.statements import lanes_of
 from eqsatad.backends.cpu.workspace import Workspaces
 from eqsatad.backends.kernel import Array, Call, Kernel
 from eqsatad.backends.threads import num_threads
 from eqsatad.errors import ArgumentError
-from eqsatad.loops.nest import For, LoopProgram, Mark, statements
+from eqsatad.loops.nest import For, LoopProgram, Mark
+from eqsatad.loops.nest import statements as all_statements  # A module here has the other name.
+
+if TYPE_CHECKING:
+    from eqsatad.backends.cpu.source import Machine, Source
 
 _RUN = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _DISPATCH = ctypes.CFUNCTYPE(
@@ -40,41 +41,74 @@ def build(program: LoopProgram, *, threads: int | None = None, exact: bool = Fal
         raise ArgumentError(f"threads is {threads}; give at least 1, or None for all CPUs")
     ready = Ready.of(program, exact, lambda: _made(program, exact))
     buffers = replace(program, temporaries=ready.temporaries, nests=())
-    launch = Launcher(buffers, linked(ready.content, ready.outside), threads)
+    launch = Launcher(buffers, linked(ready.content, ready.outside), threads, exact)
     noted = replace(program, notes=(*program.notes, *unheeded(program, host().vector)))
     return Kernel(noted, target="cpu", source=ready.text, launch=launch)
 
 
 def _made(program: LoopProgram, exact: bool) -> Ready:
     """``program`` planned, written and compiled."""
-    machine = Machine(host().vector, host().registers)
-    prepared = prepare(program, machine, exact=exact)
-    source = write(prepared, machine, exact=exact)
+    prepared, source = written(program, host(), exact)
     temporaries = tuple(map(plain, prepared.temporaries))
     return Ready(source.text, compiled(source.text), source.outside, temporaries)
+
+
+def written(program: LoopProgram, cpu: Cpu, exact: bool) -> tuple[LoopProgram, Source]:
+    """``program`` as it is planned for ``cpu``, and its module."""
+    from eqsatad.backends.cpu.source import Machine, write
+
+    caches = found() if cpu == host() else Caches()
+    machine = Machine(cpu.vector, cpu.registers, cpu.half, caches)
+    prepared = prepare(program, machine, exact=exact)
+    source = write(prepared, machine, exact=exact)
+    return replace(prepared, temporaries=source.temporaries), source
 
 
 def unheeded(program: LoopProgram, vector: int) -> Iterator[str]:
     """What a schedule asks for and the generated code does not do."""
     for nest in program.nests:
-        for each in statements(nest.body):
-            if isinstance(each, For) and each.mark is Mark.VECTOR and not lanes_of(each, vector):
+        for each in all_statements(nest.body):
+            if isinstance(each, For) and each.mark is Mark.VECTOR and not _lanes(each, vector):
                 yield f"{nest.stage.name}: {each.axis.name} is not vectorised; it stores Booleans"
+
+
+def _lanes(loop: For, vector: int) -> int:
+    from eqsatad.backends.cpu.statements import lanes_of
+
+    return lanes_of(loop, vector)
 
 
 def prepare(program: LoopProgram, machine: Machine, *, exact: bool = False) -> LoopProgram:
     """An equal program that runs faster on ``machine``."""
-    lean = arranged(inlined(program))
-    return joined(lean if exact else packed(lean, machine.vector), machine.vector)
+    from eqsatad.backends.cpu.columns import accumulated
+    from eqsatad.backends.cpu.decided import decided
+    from eqsatad.backends.cpu.inlining import inlined
+    from eqsatad.backends.cpu.layouts import arranged
+    from eqsatad.backends.cpu.margins import with_margins
+    from eqsatad.backends.cpu.packing import packed
+    from eqsatad.backends.cpu.parting import parted
+    from eqsatad.backends.cpu.passes import rowwise, settled
+    from eqsatad.backends.cpu.ragged import evened
+    from eqsatad.backends.cpu.siblings import joined
+    from eqsatad.backends.cpu.twins import united
+
+    lean = inlined(decided(program) if program.sizes else program)
+    lean = united(arranged(parted(lean)))
+    if not exact:
+        lean = with_margins(packed(settled(accumulated(rowwise(lean))), machine.vector))
+    return joined(evened(lean), machine.vector)
 
 
 class Launcher:
     """Runs compiled code on arrays; keeps alive what the code needs."""
 
-    def __init__(self, program: LoopProgram, code: Code, threads: int | None) -> None:
+    def __init__(
+        self, program: LoopProgram, code: Code, threads: int | None, exact: bool = False
+    ) -> None:
         self.program = program
         self.code = code
         self.threads = threads
+        self.exact = exact
         self._run = _RUN(code.address("run"))
         self._dispatch = _dispatcher(threads)
         # Without a dispatcher the code runs every chunk itself.

@@ -27,7 +27,8 @@ from eqsatad.backends.cpu.scalars import (
     widened,
 )
 from eqsatad.backends.cpu.text import Value, Writer, number, splat
-from eqsatad.terms.linear import normal
+from eqsatad.backends.cpu.windows import Window, window
+from eqsatad.terms.linear import Linear, expression, normal
 from eqsatad.terms.nodes import (
     Apply,
     Axis,
@@ -40,7 +41,8 @@ from eqsatad.terms.nodes import (
     Tensor,
     Var,
 )
-from eqsatad.terms.ops import AND, FLOORDIV, MOD, OR, POW
+from eqsatad.terms.ops import AND, FLOORDIV, MOD, OR, POW, Op
+from eqsatad.terms.ranges import interval
 from eqsatad.terms.walk import postorder, substitute
 
 # Powers by multiplications, and those of them that are rounded once, like `pow`.
@@ -51,15 +53,21 @@ PICKED = 4
 TRUE_LANE = Value("true", "i1")
 # The bytes of a vector whose lanes one instruction permutes.
 PERMUTES = 64
+# The largest index that is divided in 32 bits.
+NARROW = 1 << 30
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where an axis is: ``base + delta``, and ``lane`` more from each lane to the next."""
+    """Where an axis is: ``base + delta``, and ``lane`` more from each lane to the next.
+
+    If ``room`` is given, so many values from the base on are inside of the axis.
+    """
 
     base: Value
     delta: int = 0
     lane: int = 0
+    room: int | None = None
 
 
 @dataclass(frozen=True)
@@ -121,12 +129,16 @@ class Expressions:
         buffers: Mapping[Tensor, str],
         sizes: Mapping[str, str],
         roomy: frozenset[Tensor] = frozenset(),
+        large: frozenset[Tensor] = frozenset(),
     ) -> None:
         self.w = w
         self.buffers = buffers
         self.sizes = sizes
         # Where a vector may be loaded that begins or ends beyond the buffer.
         self.roomy = roomy
+        # What may be stored past the caches, and of that what vectors fit that are stored now.
+        self.large = large
+        self.streamed: Tensor | None = None
         self.locals: dict[Var, Local] = {}
         self._scopes: list[dict[object, Value]] = []
         self._inside: dict[tuple[type[Expr], Expr], bool] = {}
@@ -158,7 +170,9 @@ class Expressions:
 
     def address(self, tensor: Tensor, indices: tuple[Expr, ...], point: Point) -> Address:
         """Where the element at ``indices`` is."""
-        form = flat(tensor, indices)
+        return self._at(tensor, flat(tensor, indices), point)
+
+    def _at(self, tensor: Tensor, form: Linear, point: Point) -> Address:
         steady: list[tuple[int, Expr]] = []
         delta, stride = form.const, 0
         offsets: Value | None = None
@@ -188,10 +202,14 @@ class Expressions:
         kind = STORED[dtype]
         if (quotient := self._repeats(read, point)) is not None:
             return widened(self.w, self._repeated(read, quotient, point), dtype)
+        if (found := self._window(read, point)) is not None:
+            return widened(self.w, self._permuted(read, found, point), dtype)
         at = self.address(read.tensor, read.indices, point)
         safe = point.mask is None or safe_read(read)
         whole = point.mask is None or (safe and point.tail is None)
-        if not at.stride and at.offsets is None and (safe or not point.lanes):
+        # The first lane is inside of the lane axis, so it reads what all lanes share.
+        some = safe or not point.lanes or point.mask is point.tail
+        if not at.stride and at.offsets is None and some:
             raw = self.w.load(kind, 0, at.base, BYTES[kind])
         elif at.stride == 1 and at.offsets is None:
             spare = read.tensor in self.roomy and point.mask is point.tail
@@ -228,6 +246,61 @@ class Expressions:
         base = self.w.address(base, STORED[dtype], gone)
         return memory.repeated(self.w, dtype, point.lanes, base, before, times.value)
 
+    def _window(self, read: Read, point: Point) -> Window | None:
+        """The window of vectors that ``read`` is in, if these can be permuted."""
+        size = BYTES[STORED[read.tensor.dtype]]
+        if size not in memory.PERMUTED or size * point.lanes != PERMUTES:
+            return None
+        steps = {axis: place.lane for axis, place in point.axes.items() if place.lane}
+        if self.w.module.vector != PERMUTES or list(steps.values()) != [1]:
+            return None
+        (lane,) = steps
+        return window(read, lane, point.lanes)
+
+    def _permuted(self, read: Read, found: Window, point: Point) -> Value:
+        """The lanes of ``read`` out of vectors that lie inside of its row."""
+        kind, lanes = STORED[read.tensor.dtype], point.lanes
+        start, chosen = self._chosen(found, memory.PERMUTED[BYTES[kind]][1], point)
+        base = self.w.address(self._row(read, found, point), kind, start)
+        size, vectors = BYTES[kind], []
+        for place in found.places(lanes):
+            here = self.w.address(base, kind, number(place, "i64"))
+            if found.extent >= lanes or read.tensor in self.roomy:
+                vectors.append(self.w.load(kind, lanes, here, size))
+            else:
+                there = ", ".join(f"i1 {str(n < found.extent).lower()}" for n in range(lanes))
+                mask = Value(f"<{there}>", "i1", lanes)
+                vectors.append(memory.masked(self.w, read.tensor.dtype, lanes, here, mask))
+        return memory.permuted(self.w, vectors, chosen)
+
+    def _row(self, read: Read, found: Window, point: Point) -> str:
+        """Where the row of a window begins; some row, if no lane counts that would be in it."""
+        if found.safe or point.mask is None:
+            return self._at(read.tensor, found.row, point).base
+        last = number(found.last, "i64")
+        offset = self.w.intrinsic("smin", self.value(expression(found.row), point), last)
+        offset = self.w.intrinsic("smax", offset, number(0, "i64"))
+        return self.w.address(self.buffers[read.tensor], STORED[read.tensor.dtype], offset)
+
+    def _chosen(self, found: Window, integer: str, point: Point) -> tuple[Value, Value]:
+        """Where the window starts in its row, and where each lane is in its vectors."""
+        lanes, places = point.lanes, self.value(found.place, point)
+        if found.start(lanes):
+            last = number(found.start(lanes), "i64")
+            first = self.w.intrinsic("smin", self.w.lane(places, 0), last)
+            start = self.w.intrinsic("smax", first, number(0, "i64"))
+        else:
+            start = number(0, "i64")
+        chosen = self.w.convert("trunc", self.w.two("sub nsw", places, start), integer)
+        *_, last_place = found.places(lanes)
+        before = (found.vectors(lanes) - 1) * lanes
+        if last_place < before:
+            # The last vector ends with the row, so it begins with what the one before it has, too.
+            moved = self.w.two("add", chosen, number(before - last_place, integer))
+            behind = self.w.compare("icmp sge", chosen, number(before, integer))
+            chosen = self.w.select(behind, moved, chosen)
+        return start, chosen
+
     def store(self, tensor: Tensor, indices: tuple[Expr, ...], value: Value, point: Point) -> None:
         """Stores ``value``, one per lane if the indices vary along the lanes."""
         dtype = tensor.dtype
@@ -239,7 +312,9 @@ class Expressions:
             return
         raw = self.w.wide(raw, point.lanes)
         if at.stride == 1 and at.offsets is None:
-            if point.mask is None:
+            if point.mask is None and tensor is self.streamed:
+                self.w.stream(raw, at.base, raw.lanes * BYTES[STORED[dtype]])
+            elif point.mask is None:
                 self.w.store(raw, at.base, BYTES[STORED[dtype]])
             else:
                 memory.masked_store(self.w, raw, at.base, point.mask)
@@ -385,8 +460,17 @@ class Expressions:
             if exponent.value in powers:
                 return whole_power(self.w, values[0], int(exponent.value))
         if op in (FLOORDIV, MOD) and node.dtype == "index":
-            return positive_division(self.w, op, values[0], values[1], natural(args[0]))
+            return self._divided(op, values, args)
         return operation(op, args[0].dtype)(self.w, *values)
+
+    def _divided(self, op: Op, values: list[Value], args: tuple[Expr, ...]) -> Value:
+        """A quotient or remainder of indices; those of vectors are narrow where they fit."""
+        whole = natural(args[0])
+        fits = all((high := interval(arg)[1]) is not None and high <= NARROW for arg in args)
+        if not (whole and fits and values[0].lanes):
+            return positive_division(self.w, op, values[0], values[1], whole)
+        narrow = [self.w.convert("trunc", value, "i32") for value in values]
+        return self.w.convert("zext", positive_division(self.w, op, *narrow, whole), "i64")
 
     def _select(self, cond: Expr, then: Expr, other: Expr, point: Point) -> Value:
         test = self.value(cond, point)

@@ -13,8 +13,10 @@ from dataclasses import replace
 from eqsatad.backends.access import flat
 from eqsatad.loops.nest import (
     Accumulate,
+    Assign,
     Block,
     For,
+    If,
     Statement,
     Store,
     expressions_of,
@@ -22,7 +24,7 @@ from eqsatad.loops.nest import (
     statements,
 )
 from eqsatad.terms.linear import linear
-from eqsatad.terms.nodes import Axis, Const, Expr, Read, Tensor
+from eqsatad.terms.nodes import Axis, Const, Expr, Read, Tensor, Var
 from eqsatad.terms.walk import postorder
 
 ZERO = Const(0, "index")
@@ -107,3 +109,25 @@ def _used_as_value(statement: Statement, pair: set[Axis]) -> bool:
         if not isinstance(node, Read):
             stack.extend(child for child in node.children if child.free & pair)
     return False
+
+
+def spelled_out(block: Block) -> Block:
+    """``block`` without locals for indices: what uses one says where it is."""
+    found: list[Statement] = []
+    rest = list(block)
+    while rest:
+        statement = rest.pop(0)
+        match statement:
+            case Assign(var, value) if var.dtype == "index" and not _assigned(var, rest):
+                rest = list(replaced(tuple(rest), {var: value}))
+            case For(axis, start, stop, body, parallel, mark):
+                found.append(For(axis, start, stop, spelled_out(body), parallel, mark))
+            case If(cond, then, other):
+                found.append(If(cond, spelled_out(then), spelled_out(other)))
+            case _:
+                found.append(statement)
+    return tuple(found)
+
+
+def _assigned(var: Var, rest: Sequence[Statement]) -> bool:
+    return any(isinstance(each, Assign) and each.var is var for each in statements(tuple(rest)))

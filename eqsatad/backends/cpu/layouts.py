@@ -7,13 +7,14 @@ order, everywhere alike. Values stay the same.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from eqsatad.backends.cpu.packing import recognised
-from eqsatad.backends.cpu.tiles import ALONE, stride, typical
+from eqsatad.backends.cpu.products import recognised
+from eqsatad.backends.cpu.tilecosts import ALONE
+from eqsatad.backends.cpu.tiles import stride, typical
 from eqsatad.loops.nest import (
     Accumulate,
     Assign,
@@ -37,7 +38,10 @@ STORED = 2
 
 @dataclass(frozen=True)
 class Access:
-    """An element that is read or written, so many times."""
+    """An element that is read or written, so many times.
+
+    Loops inside of the innermost one that moves it do not count: it stays in a register.
+    """
 
     tensor: Tensor
     indices: tuple[Expr, ...]
@@ -48,7 +52,7 @@ class Access:
 def arranged(program: LoopProgram) -> LoopProgram:
     """``program`` with the dimensions of its temporaries in the order that suits most accesses."""
     tops = [each for nest in program.nests for each in nest.body]
-    fixed = {access.tensor for access in _accesses(tuple(filter(_scheduled, tops)), 1.0)}
+    fixed = {access.tensor for access in _accesses(tuple(filter(_scheduled, tops)))}
     votes = {
         tensor: Counter[int]()
         for tensor in program.temporaries
@@ -70,7 +74,7 @@ def _scheduled(statement: Statement) -> bool:
 
 def _vote(statement: Statement, votes: dict[Tensor, Counter[int]]) -> None:
     """Counts for each temporary the dimension that ``statement`` would have innermost."""
-    accesses = list(_accesses((statement,), 1.0))
+    accesses = list(_accesses((statement,)))
     lane = _lane([each for each in accesses if each.tensor not in votes])
     if lane is None:
         return
@@ -93,30 +97,38 @@ def _weight(access: Access, copied: bool) -> float:
 
 def _lane(accesses: Sequence[Access]) -> Axis | None:
     """The axis along which most of ``accesses`` are contiguous; None if no axis wins."""
-    found = Counter[Axis]()
+    found = defaultdict[Axis, float](float)
     for access in accesses:
         axes = {axis for index in access.indices for axis in index.free}
         for axis in axes:
             if stride(access.tensor, access.indices, axis) == 1:
-                found[axis] += STORED if access.written else 1
-    ranked = found.most_common(2)
+                found[axis] += access.times * (STORED if access.written else 1)
+    ranked = sorted(found.items(), key=lambda each: -each[1])[:2]
     if not ranked or (len(ranked) == 2 and ranked[0][1] == ranked[1][1]):
         return None
     return ranked[0][0]
 
 
-def _accesses(block: Block, times: float) -> Iterator[Access]:
+def _accesses(block: Block, around: tuple[For, ...] = ()) -> Iterator[Access]:
     for statement in block:
         if isinstance(statement, Store | Accumulate):
+            times = _times(statement.indices, around)
             yield Access(statement.buffer, statement.indices, True, times)
         for node in postorder(*expressions_of(statement)):
             if isinstance(node, Read):
-                yield Access(node.tensor, node.indices, False, times)
+                yield Access(node.tensor, node.indices, False, _times(node.indices, around))
         match statement:
             case For(body=body):
-                yield from _accesses(body, times * typical(statement))
+                yield from _accesses(body, (*around, statement))
             case If(_, then, other):
-                yield from _accesses((*then, *other), times)
+                yield from _accesses((*then, *other), around)
+
+
+def _times(indices: tuple[Expr, ...], around: Sequence[For]) -> float:
+    """How often the loops ``around`` move ``indices`` on."""
+    free = {axis for index in indices for axis in index.free}
+    moving = [place for place, loop in enumerate(around) if loop.axis in free]
+    return prod(typical(loop) for loop in around[: max(moving, default=-1) + 1])
 
 
 def _turned(program: LoopProgram, tensor: Tensor, last: int) -> LoopProgram:

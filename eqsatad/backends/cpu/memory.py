@@ -10,6 +10,9 @@ from eqsatad.backends.cpu.text import Value, Writer, number, spell
 # For the bytes of a lane: how the permutation of a whole vector is called, and its integers.
 PERMUTED = {4: ("si", "i32"), 8: ("di", "i64")}
 
+# What the permutation of two vectors is called instead.
+PAIRED = {"si": "d", "di": "q"}
+
 
 def masked(w: Writer, dtype: str, lanes: int, address: str, mask: Value) -> Value:
     """A load of consecutive elements where ``mask`` holds; zero elsewhere."""
@@ -70,6 +73,25 @@ def repeated(w: Writer, dtype: str, lanes: int, address: str, before: Value, tim
     raw = w.convert("bitcast", masked(w, dtype, lanes, address, wanted), integer)
     name = f"llvm.x86.avx512.permvar.{suffix}.512"
     return w.convert("bitcast", w.call(name, (raw, chosen), integer, lanes), kind)
+
+
+def permuted(w: Writer, vectors: Sequence[Value], chosen: Value) -> Value:
+    """The lanes of ``vectors``, one after the other, that ``chosen`` counts from the first."""
+    kind, lanes = vectors[0].kind, vectors[0].lanes
+    suffix, integer = PERMUTED[BYTES[kind]]
+    raw = [w.convert("bitcast", vector, integer) for vector in vectors]
+    if len(raw) == 1:
+        name = f"llvm.x86.avx512.permvar.{suffix}.512"
+        return w.convert("bitcast", w.call(name, (raw[0], chosen), integer, lanes), kind)
+    name = f"llvm.x86.avx512.vpermi2var.{PAIRED[suffix]}.512"
+    raw += raw[-1:] * (len(raw) % 2)
+    pairs = zip(raw[::2], raw[1::2], strict=True)
+    halves = [w.call(name, (a, chosen, b), integer, lanes) for a, b in pairs]
+    result = halves[0]
+    for turn, half in enumerate(halves[1:], 1):
+        beyond = w.compare("icmp uge", chosen, number(2 * turn * lanes, integer))
+        result = w.select(beyond, half, result)
+    return w.convert("bitcast", result, kind)
 
 
 def alternating_store(w: Writer, even: Value, odd: Value, address: str) -> None:

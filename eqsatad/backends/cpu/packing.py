@@ -15,14 +15,29 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil, prod
 
+from eqsatad.backends.blocks import touched
+from eqsatad.backends.cpu.copies import Layout, borders, filling, layout_of, place_in, together
 from eqsatad.backends.cpu.effort import index
+from eqsatad.backends.cpu.expressions import PICKED
+from eqsatad.backends.cpu.products import (
+    Products,
+    affine,
+    decides,
+    inmost,
+    rebuilt,
+    recognised,
+    rounded,
+    span,
+    without_bounds,
+)
+from eqsatad.backends.cpu.repairs import again, transparent
+from eqsatad.backends.cpu.results import kept, worth_keeping
 from eqsatad.backends.cpu.scalars import BYTES, COMPUTED
-from eqsatad.backends.cpu.tiles import ADD_UP, added, chain, stride
+from eqsatad.backends.cpu.taps import tapped
+from eqsatad.backends.cpu.tilecosts import ADD_UP
+from eqsatad.backends.cpu.tiles import chain, length, stride
 from eqsatad.loops.nest import (
-    Assign,
     Block,
-    For,
-    If,
     LoopProgram,
     Nest,
     Statement,
@@ -30,107 +45,62 @@ from eqsatad.loops.nest import (
     replaced,
     scheduled,
 )
-from eqsatad.terms.linear import Linear, expression, linear
+from eqsatad.terms.linear import expression, linear
 from eqsatad.terms.nodes import (
-    FLOATS,
-    Apply,
     Axis,
-    Const,
     Expr,
     Placeholder,
     Read,
-    Select,
     Tensor,
-    Var,
 )
-from eqsatad.terms.ops import ADD, EQ, GE, GT, LT, MAX, MIN, MUL, NE, NEG, SUB, Op
-from eqsatad.terms.presburger import implied
-from eqsatad.terms.ranges import interval
 from eqsatad.terms.walk import postorder
 
-# Cycles for one element: copied in order, copied across, stored apart from its neighbours.
+# Cycles for one element: copied in order, copied across, stored apart from its neighbours, kept
+# in a temporary and copied to its place.
 IN_ORDER = 0.25
-ACROSS = 1.5
+ACROSS = 0.5
 APART = 1.5
+KEPT = 0.5
 # Results that share a vector before it is worth copying, and cycles of products for each cycle
 # of copying.
 SHARED = 4
 WORTH = 0.5
 
-# The longest sum whose axis does not decide how a copy lies.
-FEW = 8
-
-Span = tuple[int, int]
-
-
-@dataclass(frozen=True)
-class Products:
-    """A nest of parallel ``loops`` around ``sums`` of products of two reads."""
-
-    loops: tuple[For, ...]
-    start: Assign
-    sums: tuple[For, ...]
-    update: Assign
-    store: Store
-    operands: tuple[Read, Read]
-
-    @property
-    def spans(self) -> dict[Axis, Span]:
-        """The first and last value of every axis; of a sum, over all results."""
-        return {loop.axis: _span(loop) for loop in (*self.loops, *self.sums)}
-
-
-@dataclass(frozen=True)
-class Part:
-    """One dimension of a copy: ``step * (place + low)`` is its share of an index of the source."""
-
-    source: int
-    step: int
-    low: int
-    extent: int
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How a copy of ``tensor`` lies, and the range of each part that the source fills."""
-
-    tensor: Tensor
-    parts: tuple[Part, ...]
-    filled: tuple[Span, ...]
-
-    @property
-    def elements(self) -> int:
-        return prod(part.extent for part in self.parts)
-
-    @property
-    def natural(self) -> bool:
-        """Whether the source itself lies like this."""
-        order = [part.source for part in self.parts]
-        return (
-            order == sorted(set(order))
-            and not self.padded
-            and not any(part.low for part in self.parts)
-        )
-
-    @property
-    def padded(self) -> bool:
-        return any(
-            span != (0, part.extent) for part, span in zip(self.parts, self.filled, strict=True)
-        )
-
-    @property
-    def across(self) -> bool:
-        """Whether neighbours in the copy are not neighbours in the source."""
-        last = self.parts[-1]
-        return last.source != len(self.tensor.shape) - 1 or last.step != 1
+# How often an element must be read across for a copy to pay where nothing is added up.
+REREAD = 2
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The operand that vectors run along, and the layouts of both operands."""
+    """The axis that vectors run along, which ``products`` may round up to whole vectors.
 
+    ``layouts`` are those of both operands; ``keeps`` says that results go to a temporary.
+    """
+
+    lane: Axis
+    products: Products
     layouts: tuple[Layout, Layout]
+    keeps: bool
     cycles: float
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What becomes of a statement, the nest ``source``; see `Choice`.
+
+    ``sure`` says that no result is NaN because of a border alone.
+    """
+
+    source: Products
+    choice: Choice
+    sure: bool
+
+
+@dataclass(frozen=True)
+class Strewn:
+    """Stores without sums, and the layouts of what they read across."""
+
+    layouts: dict[Read, Layout]
 
 
 def packed(program: LoopProgram, vector: int) -> LoopProgram:
@@ -139,272 +109,218 @@ def packed(program: LoopProgram, vector: int) -> LoopProgram:
 
 
 class Packer:
-    """Rewrites the nests of a program; equal copies are made once."""
+    """Rewrites the nests of a program; copies that only differ in their borders are one."""
 
     def __init__(self, source: LoopProgram, vector: int) -> None:
         self.source = source
-        self.vector = vector
+        self.plans = [[_planned(each, vector) for each in nest.body] for nest in source.nests]
+        self.groups = together(
+            layout
+            for nest in self.plans
+            for planned in nest
+            for layout in _layouts(planned)
+            if not layout.natural
+        )
         self.copies: dict[Layout, Tensor] = {}
+        self.results: list[Nest] = []
         # Statements whose results may be NaN because of a border alone.
         self._doubtful: list[tuple[Store, Statement]] = []
-        self._taken = {tensor.name for tensor in (*source.inputs, *source.outputs,
-                                                  *source.temporaries)}  # fmt: skip
+        self._name = names(source)
 
     def program(self) -> LoopProgram:
         nests: list[Nest] = []
-        for nest in self.source.nests:
-            body: list[Statement] = []
-            for statement in nest.body:
-                before = len(self.copies)
-                written = self._statement(statement)
-                nests.extend(self._copying(list(self.copies)[before:]))
-                body.extend(written)
+        for nest, plans in zip(self.source.nests, self.plans, strict=True):
+            before, done = len(self.copies), len(self.results)
+            body = self._body(nest.body, plans)
+            nests.extend(self._copying(list(self.copies)[before:]))
+            nests.extend(self.results[done:])
             nests.append(Nest(nest.stage, (*body, *self._repairs())))
-        temporaries = (*self.source.temporaries, *self.copies.values())
+        results = (nest.stage for nest in self.results)
+        temporaries = (*self.source.temporaries, *self.copies.values(), *results)
         return replace(self.source, nests=tuple(nests), temporaries=temporaries)
 
-    def _statement(self, statement: Statement) -> Block:
-        """What takes the place of ``statement``."""
-        products = None if scheduled((statement,)) else recognised(statement)
-        if products is None or (wide := _without_bounds(products)) is None:
-            return (statement,)
-        lanes = self.vector // BYTES[COMPUTED[products.update.var.dtype]]
-        choice = _best(wide, lanes)
-        if choice is None or all(layout.natural for layout in choice.layouts):
-            return (statement,)
-        apart = wide is products or all(map(partial(_decides, products), products.operands))
-        if not apart and not _transparent(products.store.value):
-            return (statement,)
+    def _body(self, body: Block, plans: Sequence[Planned | Strewn | None]) -> Block:
+        """``body`` rewritten; of results that are kept elsewhere only the copies."""
+        written = {tensor for tensor, writes in touched(body).items() if writes}
+        done: list[Statement] = []
+        for statement, planned in zip(body, plans, strict=True):
+            if planned is None or any(each.tensor in written for each in _layouts(planned)):
+                done.append(statement)
+                continue
+            if isinstance(planned, Strewn):
+                done.append(self._gathered(statement, planned))
+                continue
+            if not planned.sure:
+                self._doubtful.append((planned.source.store, statement))
+            make = self._kept if planned.choice.keeps else self._sums
+            done.append(make(planned))
+        return tuple(done)
+
+    def _gathered(self, statement: Statement, strewn: Strewn) -> Statement:
+        """``statement`` with reads of copies."""
+        reads: dict[Expr, Expr] = {
+            read: self._read(read, layout) for read, layout in strewn.layouts.items()
+        }
+        (result,) = replaced((statement,), reads)
+        return result
+
+    def _sums(self, planned: Planned) -> Statement:
+        """The nest with its operands read from copies."""
+        choice = planned.choice
         reads: dict[Expr, Expr] = {
             read: self._read(read, layout)
-            for read, layout in zip(wide.operands, choice.layouts, strict=True)
+            for read, layout in zip(choice.products.operands, choice.layouts, strict=True)
         }
-        if not apart:
-            self._doubtful.append((products.store, statement))
-        return (_rebuilt(wide, reads),)
+        return rebuilt(choice.products, reads)
+
+    def _kept(self, planned: Planned) -> Statement:
+        """What copies the results to their place from where `_sums` leaves them."""
+        choice, source = planned.choice, planned.source
+        name = self._name(f"{source.store.buffer.name}_kept")
+        found = kept(source.loops, choice.products.loops, source.store, choice.lane, name)
+        products = replace(choice.products, store=found.store)
+        sums = self._sums(replace(planned, choice=replace(choice, products=products)))
+        self.results.append(Nest(found.temporary, (sums,)))
+        return found.copy
 
     def _repairs(self) -> Iterator[Statement]:
         """What works results again that came out NaN, each as the original statement does."""
         doubtful, self._doubtful = self._doubtful, []
         for buffer in dict.fromkeys(store.buffer for store, _ in doubtful):
-            yield _again(buffer, [pair for pair in doubtful if pair[0].buffer is buffer])
+            yield again(buffer, [pair for pair in doubtful if pair[0].buffer is buffer])
 
     def _read(self, read: Read, layout: Layout) -> Read:
         """The element of the copy that ``read`` is in the source."""
         if layout.natural:
             return read
-        if layout not in self.copies:
-            self.copies[layout] = self._copy(layout)
+        whole = self.groups[layout]
+        if whole not in self.copies:
+            self.copies[whole] = self._copy(whole)
         forms = [linear(place) for place in read.indices]
-        indices = tuple(expression(_place(part, layout.parts, forms)) for part in layout.parts)
-        return Read(self.copies[layout], indices)
+        indices = tuple(expression(place_in(part, whole.parts, forms)) for part in whole.parts)
+        return Read(self.copies[whole], indices)
 
     def _copy(self, layout: Layout) -> Tensor:
         shape = tuple(index(part.extent) for part in layout.parts)
         name = self._name(f"{layout.tensor.name}_packed")
         return Placeholder(name, shape, layout.tensor.dtype)
 
-    def _name(self, stem: str) -> str:
-        """A name that no tensor has."""
-        number = 1
-        while (name := f"{stem}_{number}") in self._taken:
-            number += 1
-        self._taken.add(name)
-        return name
-
     def _copying(self, layouts: Sequence[Layout]) -> Iterator[Nest]:
         for layout in layouts:
             copy = self.copies[layout]
-            yield Nest(copy, (*_borders(layout, copy), _filling(layout, copy)))
+            yield Nest(copy, (*borders(layout, copy), filling(layout, copy)))
 
 
-def recognised(statement: Statement) -> Products | None:
-    """``statement`` as a nest of sums of products of two reads, all of known extents."""
-    loops, body = chain(statement)
-    match body:
-        case (Assign() as start, For() as loop, Store() as store):
-            pass
-        case _:
-            return None
-    sums: list[For] = []
-    inner: Block = (loop,)
-    while len(inner) == 1 and isinstance(each := inner[0], For):
-        sums.append(each)
-        inner = each.body
-    match inner:
-        case (Assign() as update,) if update.var is start.var:
-            value = added(update)
-        case _:
-            return None
-    factors = None if value is None else _factors(value)
-    if factors is None or not loops or _reads(start.value, store.value, *store.indices):
+def names(program: LoopProgram) -> Callable[[str], str]:
+    """What gives a name that begins with a stem and that no tensor of ``program`` has."""
+    taken = {each.name for each in (*program.inputs, *program.outputs, *program.temporaries)}
+
+    def fresh(stem: str) -> str:
+        number = 1
+        while (name := f"{stem}_{number}") in taken:
+            number += 1
+        taken.add(name)
+        return name
+
+    return fresh
+
+
+def _layouts(planned: Planned | Strewn | None) -> tuple[Layout, ...]:
+    """How what is read lies."""
+    match planned:
+        case Planned(choice=choice):
+            return choice.layouts
+        case Strewn(layouts):
+            return tuple(layouts.values())
+    return ()
+
+
+def _planned(statement: Statement, vector: int) -> Planned | Strewn | None:
+    """What becomes of ``statement``; None if it stays as it is."""
+    if scheduled((statement,)):
         return None
-    found = Products(tuple(loops), start, tuple(sums), update, store, factors)
-    return found if _known(found) else None
+    products = recognised(statement)
+    if products is None:
+        return _strewn(statement)
+    if (wide := without_bounds(products)) is None:
+        return None
+    if tapped(statement, vector) is not None:
+        return None
+    lanes = vector // BYTES[COMPUTED[products.update.var.dtype]]
+    choice = _best(wide, lanes)
+    if choice is None or (
+        not choice.keeps
+        and choice.products.sums == wide.sums
+        and all(layout.natural for layout in choice.layouts)
+    ):
+        return None
+    sure = wide is products or all(map(partial(decides, products), products.operands))
+    return Planned(products, choice, sure) if sure or transparent(products.store.value) else None
 
 
-def _reads(*exprs: Expr) -> bool:
-    return any(isinstance(node, Read) for node in postorder(*exprs))
-
-
-def _factors(value: Expr) -> tuple[Read, Read] | None:
-    """The two reads of which ``value`` is the product, perhaps with constants."""
-    reads: list[Read] = []
-    stack = [value]
-    while stack:
-        match stack.pop():
-            case Apply(op, args) if op is MUL:
-                stack.extend(reversed(args))
-            case Read() as read if read.dtype in FLOATS:
-                reads.append(read)
-            case Const():
-                pass
-            case _:
-                return None
-    return (reads[0], reads[1]) if len(reads) == 2 else None
-
-
-def _known(products: Products) -> bool:
-    """Whether extents and shapes are numbers and accesses affine."""
-    indices = [place for read in products.operands for place in read.indices]
-    tensors = (products.store.buffer, *(read.tensor for read in products.operands))
-    shapes = [extent for tensor in tensors for extent in tensor.shape]
-    if not all(isinstance(extent, Const) for extent in shapes):
-        return False
-    if any(not isinstance(atom, Axis) for place in indices for _, atom in linear(place).terms):
-        return False
-    bounds = [bound for loop in products.loops for bound in (loop.start, loop.stop)]
-    if any(linear(bound).terms for bound in bounds):
-        return False
-    return all(
-        interval(loop.start)[0] is not None and interval(loop.stop)[1] is not None
-        for loop in products.sums
-    )
-
-
-def _span(loop: For) -> Span:
-    low, high = interval(loop.start)[0], interval(loop.stop)[1]
-    assert low is not None, "loops without known bounds are not recognised"
-    assert high is not None, "loops without known bounds are not recognised"
-    return low, high - 1
-
-
-def _range(form: Linear, spans: Mapping[Axis, Span]) -> Span:
-    """The least and the greatest value of ``form``."""
-    low = high = form.const
-    for coef, atom in form.terms:
-        assert isinstance(atom, Axis), "accesses are affine"
-        ends = [coef * end for end in spans[atom]]
-        low, high = low + min(ends), high + max(ends)
-    return low, high
-
-
-def _without_bounds(products: Products) -> Products | None:
-    """``products`` with constant bounds, if outside of the old ones something read is outside.
-
-    None if that cannot be proved. A bound like this says of a convolution that an image ends.
-    """
-    wide = tuple(_widened(loop) for loop in products.sums)
-    if not list(_conditions(products.sums)):
-        return products
-    return replace(products, sums=wide) if _decides(products, *products.operands) else None
-
-
-def _decides(products: Products, *reads: Read) -> bool:
-    """Whether outside of the bounds of ``products`` one of ``reads`` is outside of its array."""
-    inside = [
-        Apply(op, (place, limit))
-        for read in reads
-        for place, extent in zip(read.indices, read.tensor.shape, strict=True)
-        for op, limit in ((GE, index(0)), (LT, extent))
-    ]
-    return all(implied(bound, inside) for bound in _conditions(products.sums))
-
-
-def _transparent(value: Expr) -> bool:
-    """Whether a NaN in ``value`` comes out of it."""
-    nodes = [node for node in postorder(value) if isinstance(node, Apply)]
-    return all(node.op in (ADD, SUB, MUL, NEG) for node in nodes)
-
-
-def _again(buffer: Tensor, doubtful: Sequence[tuple[Store, Statement]]) -> Statement:
-    """``doubtful`` statements for the elements of ``buffer`` that are NaN.
-
-    They are counted along the first dimension, so that nothing more is done where none is.
-    """
-    first = Axis("r0", buffer.shape[0])
-    rest = Axis("r1", index(prod(_extent(buffer, place) for place in range(1, len(buffer.shape)))))
-    # All other dimensions as one: what counts is the offset.
-    places = (first, *[index(0)] * (len(buffer.shape) - 2), rest)
-    one, none = Const(1.0, buffer.dtype), Const(0.0, buffer.dtype)
-    count = Var(f"{buffer.name}_nan", buffer.dtype)
-    more = Select(_odd(buffer, places[: len(buffer.shape)]), one, none)
-    counting = For(rest, index(0), rest.extent, (Assign(count, Apply(ADD, (count, more))),))
-    again = tuple(_where_odd(first, store, statement) for store, statement in doubtful)
-    some = If(Apply(GT, (count, none)), again)
-    return For(first, index(0), first.extent, (Assign(count, none), counting, some), True)
-
-
-def _where_odd(first: Axis, store: Store, statement: Statement) -> Statement:
-    """``statement`` for the elements at ``first`` that are NaN."""
+def _strewn(statement: Statement) -> Strewn | None:
+    """``statement`` if it only stores, and reads elements across its vectors several times each."""
     loops, body = chain(statement)
-    block: Block = (If(_odd(store.buffer, store.indices), body),)
-    left = store.indices[0].free
-    guard = Apply(EQ, (store.indices[0], first))
-    for loop in reversed(loops):
-        if loop.axis in left:
-            block, left = (If(guard, block),), frozenset()
-        block = (replace(loop, body=block, parallel=False),)
-    return block[0] if not left and store.indices[0].free else If(guard, block)
-
-
-def _odd(buffer: Tensor, indices: tuple[Expr, ...]) -> Expr:
-    """Whether the element is NaN."""
-    element = Read(buffer, indices)
-    return Apply(NE, (element, element))
-
-
-def _widened(loop: For) -> For:
-    low, high = _span(loop)
-    return replace(loop, start=index(low), stop=index(high + 1))
-
-
-def _conditions(sums: Sequence[For]) -> Iterator[Expr]:
-    """The bounds of ``sums`` that depend on axes, as conditions."""
-    for loop in sums:
-        for bound, op, extreme in ((loop.start, GE, MAX), (loop.stop, LT, MIN)):
-            if linear(bound).terms:
-                yield from (Apply(op, (loop.axis, each)) for each in _parts(bound, extreme))
-
-
-def _parts(expr: Expr, extreme: Op) -> Iterator[Expr]:
-    """The operands of nested maxima or minima."""
-    match expr:
-        case Apply(op, args) if op is extreme:
-            for arg in args:
-                yield from _parts(arg, extreme)
-        case _:
-            yield expr
+    stores = [each for each in body if isinstance(each, Store)]
+    if not loops or len(stores) < len(body) or any(length(loop) is None for loop in loops):
+        return None
+    lanes = [
+        loop.axis
+        for loop in loops
+        if all(stride(store.buffer, store.indices, loop.axis) == 1 for store in stores)
+    ]
+    if not lanes:
+        return None
+    spans = {loop.axis: span(loop) for loop in loops}
+    points = prod(high - low + 1 for low, high in spans.values())
+    layouts: dict[Read, Layout] = {}
+    for read in postorder(*(store.value for store in stores)):
+        if not isinstance(read, Read) or not affine(read):
+            continue
+        step = stride(read.tensor, read.indices, lanes[-1])
+        layout = layout_of(read, lanes[-1], spans, frozenset()) if step and step > PICKED else None
+        if layout and not layout.padded and points >= REREAD * layout.elements:
+            layouts[read] = layout
+    return Strewn(layouts) if layouts else None
 
 
 def _best(products: Products, lanes: int) -> Choice | None:
-    """The cheapest axis to run vectors along: of a result, or of the innermost sum."""
-    spans = products.spans
-    loops = (*products.loops, products.sums[-1])
-    choices = (_choice(products, loop.axis, spans, lanes) for loop in loops)
+    """The cheapest axis to run vectors along: of a result, or of a sum, which goes innermost."""
+    loops = (*products.loops, *reversed(products.sums))
+    choices = (_along(inmost(products, loop), loop.axis, lanes) for loop in loops)
     found = [choice for choice in choices if choice is not None]
     return min(found, key=lambda choice: choice.cycles, default=None)
 
 
-def _choice(
-    products: Products, lane: Axis, spans: Mapping[Axis, Span], lanes: int
-) -> Choice | None:
+def _along(products: Products, lane: Axis, lanes: int) -> Choice | None:
+    """Vectors along ``lane``, rounded up where that costs no copy of its own."""
+    result = any(loop.axis is lane for loop in products.loops)
+    keeps = result and worth_keeping(products.loops, products.store, lane)
+    choice = _choice(products, lane, lanes, keeps)
+    if (
+        choice is None
+        or not keeps
+        or any(
+            layout.natural
+            for read, layout in zip(products.operands, choice.layouts, strict=True)
+            if lane in read.free
+        )
+    ):
+        return choice
+    wide, axis = rounded(products, lane, lanes)
+    return (
+        None if (other := _choice(wide, axis, lanes, keeps)) is None else replace(other, lane=lane)
+    )
+
+
+def _choice(products: Products, lane: Axis, lanes: int, keeps: bool) -> Choice | None:
     """Vectors along ``lane``, read from the operands that depend on it."""
+    spans = products.spans
     extents = {axis: high - low + 1 for axis, (low, high) in spans.items()}
     summed = frozenset(loop.axis for loop in products.sums)
     layouts = []
     for read in products.operands:
-        layout = _layout(read, lane if lane in read.free else None, spans, summed)
+        layout = layout_of(read, lane if lane in read.free else None, spans, summed)
         if layout is None:
             return None
         layouts.append(layout)
@@ -414,8 +330,9 @@ def _choice(
     if _reuse(products, lane, extents) < SHARED or vectors < WORTH * copies:
         return None
     results = prod(extents[loop.axis] for loop in products.loops)
+    ending = KEPT if keeps else _ending(products, lane, lanes)
     left, right = layouts
-    return Choice((left, right), vectors + copies + results * _ending(products, lane, lanes))
+    return Choice(lane, products, (left, right), keeps, vectors + copies + results * ending)
 
 
 def _copying(layout: Layout) -> float:
@@ -440,131 +357,3 @@ def _ending(products: Products, lane: Axis, lanes: int) -> float:
         return ADD_UP
     whole = stride(products.store.buffer, products.store.indices, lane) == 1
     return 1 / lanes if whole else APART
-
-
-def _layout(
-    read: Read, lane: Axis | None, spans: Mapping[Axis, Span], summed: frozenset[Axis]
-) -> Layout | None:
-    """How ``read`` finds all that it reads, the elements along ``lane`` next to each other."""
-    found: list[tuple[bool, bool, Part, Span]] = []
-    lanes = 0
-    for source, place in enumerate(read.indices):
-        form = linear(place)
-        step = form.coefficient(lane) if lane is not None else 0
-        lanes += step != 0
-        split = _split(source, form, max(1, step), spans, _extent(read.tensor, source))
-        if step < 0 or lanes > 1 or split is None:
-            return None
-        inner = form.free <= summed or _long(form, spans, summed)
-        last = step > 0 if lane is not None else source == len(read.indices) - 1
-        found.extend((last and part is split[-1][0], inner, part, span) for part, span in split)
-    natural = Layout(read.tensor, *_columns(found))
-    if natural.natural and (lane is None or found[-1][0]):
-        return natural
-    # What stays the same while long sums run comes first, so that they walk through memory.
-    return Layout(read.tensor, *_columns(sorted(found, key=lambda each: each[:2])))
-
-
-def _columns(
-    found: Sequence[tuple[bool, bool, Part, Span]],
-) -> tuple[tuple[Part, ...], tuple[Span, ...]]:
-    return tuple(part for _, _, part, _ in found), tuple(span for *_, span in found)
-
-
-def _long(form: Linear, spans: Mapping[Axis, Span], summed: frozenset[Axis]) -> bool:
-    """Whether the axis of a long sum is in ``form``."""
-    trips = [spans[axis][1] - spans[axis][0] + 1 for axis in form.free & summed]
-    return max(trips, default=0) > FEW
-
-
-def _extent(tensor: Tensor, dimension: int) -> int:
-    extent = tensor.shape[dimension]
-    assert isinstance(extent, Const), "shapes are known"
-    return int(extent.value)
-
-
-def _split(
-    source: int, form: Linear, step: int, spans: Mapping[Axis, Span], extent: int
-) -> list[tuple[Part, Span]] | None:
-    """The dimension ``source`` as one part, or as a remainder and a quotient by ``step``."""
-    rest, whole = _divided(form, step)
-    rests = []
-    if step > 1:
-        low, high = _range(rest, spans)
-        if low < 0 or high >= step or extent % step:
-            return None
-        rests.append((Part(source, 1, 0, step), (0, step)))
-    low, high = _range(whole, spans)
-    extent //= step
-    if low >= 0 and high < extent:
-        # Nothing is read outside: the copy is as large as the source.
-        return [*rests, (Part(source, step, 0, extent), (0, extent))]
-    filled = max(0, -low), min(high + 1, extent) - low
-    if filled[0] >= filled[1]:
-        return None
-    return [*rests, (Part(source, step, low, high - low + 1), filled)]
-
-
-def _divided(form: Linear, step: int) -> tuple[Linear, Linear]:
-    """``rest`` and ``whole`` with ``form = step * whole + rest``."""
-    rest = Linear.build(form.const % step, ((c, a) for c, a in form.terms if c % step))
-    whole = Linear.build(
-        form.const // step, ((c // step, a) for c, a in form.terms if c % step == 0)
-    )
-    return (rest, whole) if step > 1 else (Linear.build(0, ()), form)
-
-
-def _place(part: Part, parts: Sequence[Part], forms: Sequence[Linear]) -> Linear:
-    """Where a read is along ``part`` of a copy."""
-    step = max(each.step for each in parts if each.source == part.source)
-    rest, whole = _divided(forms[part.source], step)
-    form = whole if part.step == step else rest
-    return Linear.build(form.const - part.low, form.terms)
-
-
-def _rebuilt(products: Products, reads: Mapping[Expr, Expr]) -> Statement:
-    """The nest with other reads."""
-    block: Block = replaced((products.update,), reads)
-    for loop in reversed(products.sums):
-        block = (For(loop.axis, loop.start, loop.stop, block),)
-    body: Block = (products.start, *block, products.store)
-    for loop in reversed(products.loops):
-        body = (For(loop.axis, loop.start, loop.stop, body, True),)
-    (statement,) = body
-    return statement
-
-
-def _borders(layout: Layout, copy: Tensor) -> Iterator[Statement]:
-    """Zeros in what the source does not fill."""
-    full = [(0, part.extent) for part in layout.parts]
-    for place, (part, span) in enumerate(zip(layout.parts, layout.filled, strict=True)):
-        for border in ((0, span[0]), (span[1], part.extent)):
-            if border[0] < border[1]:
-                spans = [*full[:place], border, *full[place + 1 :]]
-                yield _over(copy, spans, lambda _: Const(0.0, copy.dtype))
-
-
-def _filling(layout: Layout, copy: Tensor) -> Statement:
-    """The source copied to its place."""
-
-    def element(places: Sequence[Linear]) -> Expr:
-        indices = [Linear.build(0, ()) for _ in layout.tensor.shape]
-        for part, place in zip(layout.parts, places, strict=True):
-            moved = Linear.build(place.const + part.low, place.terms)
-            indices[part.source] += moved.scaled(part.step)
-        return Read(layout.tensor, tuple(map(expression, indices)))
-
-    return _over(copy, layout.filled, element)
-
-
-def _over(
-    copy: Tensor, spans: Sequence[Span], element: Callable[[Sequence[Linear]], Expr]
-) -> Statement:
-    """``copy`` set to ``element`` of each place within ``spans``."""
-    axes = [Axis(f"p{n}", index(high - low)) for n, (low, high) in enumerate(spans)]
-    places = [Linear.build(low, ((1, axis),)) for axis, (low, _) in zip(axes, spans, strict=True)]
-    body: Block = (Store(copy, tuple(map(expression, places)), element(places)),)
-    for axis in reversed(axes):
-        body = (For(axis, index(0), axis.extent, body, True),)
-    (statement,) = body
-    return statement

@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from hashlib import blake2b
 
 from eqsatad import cache
+from eqsatad.backends.cpu.caches import found
 from eqsatad.backends.cpu.machine import identity
 from eqsatad.errors import CacheWarning, StoreError
 from eqsatad.loops.nest import LoopProgram
@@ -74,7 +75,7 @@ def plain(tensor: Tensor) -> Tensor:
 
 def key_of(program: LoopProgram, exact: bool) -> str:
     """A digest of all that the code for ``program`` depends on."""
-    parts = (cache.code(*LAYERS), identity(), str(exact), *_spelled(program))
+    parts = (cache.code(*LAYERS), identity(), repr(found()), str(exact), *_spelled(program))
     return blake2b("\x1f".join(parts).encode(), digest_size=20).hexdigest()
 
 

@@ -7,18 +7,13 @@ zero gives zero, a float without an integer the nearest one, NaN gives zero.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias
-
 import numpy as np
 
-from eqsatad.backends.cpu import functions
+from eqsatad.backends.cpu.functions import FUNCTIONS, Emit
 from eqsatad.backends.cpu.text import FLOAT_BITS, Value, Writer, number
 from eqsatad.backends.kernel import from_bits, to_bits
 from eqsatad.terms import ops
 from eqsatad.terms.ops import Op
-
-Emit: TypeAlias = Callable[..., Value]
 
 # What a dtype is computed in, and what it is stored as.
 COMPUTED = {
@@ -49,7 +44,7 @@ def widened(w: Writer, value: Value, dtype: str) -> Value:
         bits = w.two("shl", w.convert("zext", value, "i32"), number(16, "i32"))
         return w.convert("bitcast", bits, "float")
     if dtype == "float16":
-        return w.convert("fpext", value, "float")
+        return w.convert("fpext", value, "float") if w.module.half else _from_half(w, value)
     if dtype == "bool":
         return w.compare("icmp ne", value, number(0, "i8"))
     return value
@@ -60,7 +55,7 @@ def narrowed(w: Writer, value: Value, dtype: str) -> Value:
     if dtype == "bfloat16":
         return _rounded_bits(w, value)
     if dtype == "float16":
-        return w.convert("fptrunc", value, "half")
+        return w.convert("fptrunc", value, "half") if w.module.half else _to_half(w, value)
     if dtype == "bool":
         return w.convert("zext", value, "i8")
     return value
@@ -76,6 +71,40 @@ def _rounded_bits(w: Writer, value: Value) -> Value:
     quiet = w.two("or", upper, number(0x40, "i32"))
     nan = w.compare("fcmp uno", value, value)
     return w.convert("trunc", w.select(nan, quiet, rounded), "i16")
+
+
+def _from_half(w: Writer, value: Value) -> Value:
+    """A half float as a float by integers: its exponent has another bias."""
+    bits = w.convert("zext", w.convert("bitcast", value, "i16"), "i32")
+    size = w.two("shl", w.two("and", bits, number(0x7FFF, "i32")), number(13, "i32"))
+    sign = w.two("shl", w.two("and", bits, number(0x8000, "i32")), number(16, "i32"))
+    moved = w.two("fmul", w.convert("bitcast", size, "float"), number(2.0**112, "float"))
+    # Infinity and NaN have the largest exponent in both.
+    special = w.compare("icmp uge", size, number(0x7C00 << 13, "i32"))
+    largest = w.two("or", size, number(0x7F800000, "i32"))
+    magnitude = w.select(special, largest, w.convert("bitcast", moved, "i32"))
+    return w.convert("bitcast", w.two("or", magnitude, sign), "float")
+
+
+def _to_half(w: Writer, value: Value) -> Value:
+    """A float as a half float by integers, rounded to the nearest, ties to even."""
+    bits = w.convert("bitcast", value, "i32")
+    size = w.two("and", bits, number(0x7FFFFFFF, "i32"))
+    sign = w.two("and", w.two("lshr", bits, number(16, "i32")), number(0x8000, "i32"))
+    # What is subnormal as a half float is rounded where 0.5 has its last bits.
+    half = number(0.5, "float")
+    small = w.two("fadd", w.convert("bitcast", size, "float"), half)
+    small = w.two("sub", w.convert("bitcast", small, "i32"), number(0x3F000000, "i32"))
+    odd = w.two("and", w.two("lshr", size, number(13, "i32")), number(1, "i32"))
+    tie = w.two("add", odd, number(0xFFF - (112 << 23), "i32"))
+    normal = w.two("lshr", w.two("add", size, tie), number(13, "i32"))
+    result = w.select(w.compare("icmp ult", size, number(113 << 23, "i32")), small, normal)
+    huge = w.compare("icmp uge", size, number(143 << 23, "i32"))
+    result = w.select(huge, number(0x7C00, "i32"), result)
+    quiet = w.two("or", w.two("and", w.two("lshr", size, number(13, "i32")),
+                              number(0x3FF, "i32")), number(0x7E00, "i32"))  # fmt: skip
+    result = w.select(w.compare("fcmp uno", value, value), quiet, result)
+    return w.convert("bitcast", w.convert("trunc", w.two("or", result, sign), "i16"), "half")
 
 
 def cast(w: Writer, value: Value, source: str, target: str) -> Value:
@@ -118,10 +147,6 @@ def _integer(code: str) -> Emit:
 
 def _intrinsic(name: str) -> Emit:
     return lambda w, *args: w.intrinsic(name, *args)
-
-
-def _libm(name: str) -> Emit:
-    return lambda w, *args: functions.libm(w, name, args)
 
 
 def _negated(w: Writer, a: Value) -> Value:
@@ -210,25 +235,7 @@ FLOAT_OPS: dict[Op, Emit] = {
     ops.CEIL: _intrinsic("ceil"),
     ops.ROUND: _intrinsic("roundeven"),
     ops.TRUNC: _intrinsic("trunc"),
-    ops.EXP: functions.exp,
-    ops.EXPM1: functions.expm1,
-    ops.LOG: functions.log_,
-    ops.LOG1P: functions.log1p,
-    ops.LOG2: functions.log2_,
-    ops.TANH: functions.tanh,
-    ops.SIGMOID: functions.sigmoid,
-    ops.SOFTPLUS: functions.softplus,
-    ops.POW: _libm("pow"),
-    ops.ATAN2: _libm("atan2"),
-    ops.SIN: _libm("sin"),
-    ops.COS: _libm("cos"),
-    ops.TAN: _libm("tan"),
-    ops.ASIN: _libm("asin"),
-    ops.ACOS: _libm("acos"),
-    ops.ATAN: _libm("atan"),
-    ops.SINH: _libm("sinh"),
-    ops.COSH: _libm("cosh"),
-    ops.ERF: _libm("erf"),
+    **{op: row.emit for op, row in FUNCTIONS.items()},
 }
 INTEGER_OPS: dict[Op, Emit] = {
     ops.ADD: _integer("add"),

@@ -32,13 +32,15 @@ from eqsatad.loops.nest import (
     statements,
 )
 from eqsatad.terms.linear import Linear, expression, linear
-from eqsatad.terms.nodes import Apply, Axis, Expr, Var
+from eqsatad.terms.nodes import Apply, Axis, Const, Expr, Var
 from eqsatad.terms.ops import MAX, MIN, SUB, Op
 from eqsatad.terms.ranges import interval
 
 # The longest sum at a point, and the most pieces that a nest is cut into.
 SHORT = 16
 PIECES = 9
+# The most parts that a loop which stores constants is taken apart into.
+STEPS = 4
 
 
 def joined(program: LoopProgram, vector: int) -> LoopProgram:
@@ -50,12 +52,55 @@ def joined(program: LoopProgram, vector: int) -> LoopProgram:
 def _joined(body: Block, vector: int) -> Iterator[Statement]:
     run: list[Statement] = []
     for statement in body:
-        if run and (scheduled((*run, statement)) or not _alike(run, statement)):
+        fitting = [] if scheduled((*run, statement)) else _fitting(run, statement)
+        if run and not fitting:
             yield from _merged(run, vector)
             run = []
-        run.append(statement)
+        run.extend(fitting or [statement])
     if run:
         yield from _merged(run, vector)
+
+
+def _fitting(run: Sequence[Statement], statement: Statement) -> list[Statement]:
+    """``statement``, perhaps in several parts, if it can be one nest with ``run``."""
+    if not run:
+        return []
+    for parts in ([statement], _phases(run[0], statement)):
+        if parts and all(alike([*run, *parts[:n]], part) for n, part in enumerate(parts)):
+            return parts
+    return []
+
+
+def _phases(pattern: Statement, statement: Statement) -> list[Statement]:
+    """Stores of constants over a longer innermost loop in parts over that of ``pattern``."""
+    (loops, body), (others, _) = chain(statement), chain(pattern)
+    if not loops or not others or not all(map(_stores_constant, body)):
+        return []
+    loop, other = loops[-1], others[-1]
+    extent, count = length(loop), length(other)
+    if not extent or not count or linear(loop.start).const or linear(other.start).const:
+        return []
+    if extent % count or not 1 < extent // count <= STEPS:
+        return []
+    step = extent // count
+    return [_phase(loops[:-1], body, loop, other, (step, turn)) for turn in range(step)]
+
+
+def _phase(
+    loops: Sequence[For], body: Block, loop: For, other: For, place: tuple[int, int]
+) -> Statement:
+    """The nest with every so many values of ``loop``, which are counted by ``other``."""
+    step, turn = place
+    moved = expression(Linear.build(turn, ((step, other.axis),)))
+    block = replaced(body, {loop.axis: moved})
+    for each in (replace(other, body=()), *reversed(loops)):
+        block = (replace(each, body=block),)
+    (statement,) = block
+    return statement
+
+
+def _stores_constant(statement: Statement) -> bool:
+    return isinstance(statement, Store) and isinstance(statement.value, Const)
 
 
 def _merged(run: Sequence[Statement], vector: int) -> Iterator[Statement]:
@@ -71,7 +116,7 @@ def _merged(run: Sequence[Statement], vector: int) -> Iterator[Statement]:
     yield from _cut(loops, whole, lanes)
 
 
-def _alike(run: Sequence[Statement], statement: Statement) -> bool:
+def alike(run: Sequence[Statement], statement: Statement) -> bool:
     """Whether ``statement`` goes over the same points as ``run`` and stores elsewhere."""
     loops, body = chain(statement)
     # Loops that carry a value from one iteration to the next stay in their order.
@@ -82,7 +127,7 @@ def _alike(run: Sequence[Statement], statement: Statement) -> bool:
         same = list(map(_range, loops)) == list(map(_range, others))
         if not same or not _short(theirs) or _variables(body).keys() & _variables(theirs):
             return False
-        if not all(_apart(a, b) for a in _stored(body) for b in _stored(theirs)):
+        if not all(apart(a, b) for a in _stored(body) for b in _stored(theirs)):
             return False
     return True
 
@@ -117,7 +162,7 @@ def _variables(body: Block) -> dict[Var, None]:
     return dict.fromkeys(each.var for each in statements(body) if isinstance(each, Assign))
 
 
-def _apart(a: Store, b: Store) -> bool:
+def apart(a: Store, b: Store) -> bool:
     """Whether no two points, not even different ones, make ``a`` and ``b`` store in one place."""
     if a.buffer is not b.buffer:
         return True
@@ -125,6 +170,11 @@ def _apart(a: Store, b: Store) -> bool:
         one, two = linear(left), linear(right)
         step = gcd(*(coef for form in (one, two) for coef, _ in form.terms))
         if (one.const - two.const) % step if step else one.const != two.const:
+            return True
+        (low, high), (least, most) = interval(left), interval(right)
+        if high is not None and least is not None and high < least:
+            return True
+        if most is not None and low is not None and most < low:
             return True
     return False
 

@@ -11,24 +11,32 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 
 from eqsatad.backends.blocks import buffers_of, groups, touched
+from eqsatad.backends.cpu.caches import Caches
 from eqsatad.backends.cpu.effort import effort, index, trips
 from eqsatad.backends.cpu.expressions import Expressions, Place, Point
 from eqsatad.backends.cpu.maps import mapped
 from eqsatad.backends.cpu.scalars import BYTES, STORED
 from eqsatad.backends.cpu.scans import scanned
 from eqsatad.backends.cpu.statements import Statements
+from eqsatad.backends.cpu.streams import large
+from eqsatad.backends.cpu.strips import put_away
+from eqsatad.backends.cpu.taps import tapped
 from eqsatad.backends.cpu.text import Module, Value, Writer, number
-from eqsatad.backends.cpu.tiles import Tile, chain, plan
+from eqsatad.backends.cpu.tilechoice import plan
+from eqsatad.backends.cpu.tiles import Tile, chain
 from eqsatad.backends.cpu.tilewriter import TileWriter, spread, unflattened
 from eqsatad.backends.cpu.trains import Rows, coupled, rows_of
 from eqsatad.backends.cpu.turns import turn
+from eqsatad.backends.cpu.windowed import windowed
 from eqsatad.loops.nest import Block, For, LoopProgram, Mark, scheduled
 from eqsatad.terms.linear import normal
-from eqsatad.terms.nodes import Apply, Const, Expr, Tensor
-from eqsatad.terms.ops import ADD, FLOORDIV, MUL
+from eqsatad.terms.nodes import TRUE, Apply, Const, Expr, Tensor
+from eqsatad.terms.ops import ADD, FLOORDIV, MUL, NOT
+from eqsatad.terms.walk import conjunction
 
 # Picoseconds of work below which one thread is faster, and that one chunk takes.
 ALONE = 100_000_000
@@ -36,43 +44,65 @@ CHUNK = 40_000_000
 # How much faster a tile, or a nest scheduled by hand, is than what `effort` assumes.
 TILE_SPEED = 8
 CONTRACT = ("contract",)
+# What steps take loops of unknown length to have, of which the sizes of a call choose one: so many
+# vectors, only rows, nothing.
+VECTORS = (8, 1, 0, None)
 WORD = 8
 BEGIN, END = Value("%begin", "i64"), Value("%end", "i64")
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What code generation knows of the CPU: bytes of a vector, and how many registers."""
+    """What code generation knows of the CPU: bytes of a vector, and how many registers.
+
+    ``half`` says that it converts half floats.
+    """
 
     vector: int
     registers: int
+    half: bool = True
+    caches: Caches = field(default_factory=Caches)
 
 
 @dataclass(frozen=True)
 class Options:
-    """How code is to be written."""
+    """How code is to be written.
+
+    A step may take loops of unknown length to have so many ``vectors``; see `plan`. What is
+    ``large`` may be stored past the caches.
+    """
 
     machine: Machine
     exact: bool
+    vectors: int | None = None
+    large: frozenset[Tensor] = frozenset()
 
 
 @dataclass(frozen=True)
 class Source:
-    """The text of a module, and the C functions that it calls."""
+    """The text of a module, the C functions that it calls, and the temporaries that it needs.
+
+    Those of the program come first, then those that its steps add.
+    """
 
     text: str
     outside: tuple[str, ...]
+    temporaries: tuple[Tensor, ...]
 
 
 def write(program: LoopProgram, machine: Machine, *, exact: bool = False) -> Source:
     """The module that computes ``program``."""
-    module = Module(machine.vector)
+    module = Module(machine.vector, half=machine.half)
+    options = Options(machine, exact, large=large(program))
     steps = [
-        Step(module, program, f"step{place}", group, Options(machine, exact))
+        step
         for place, group in enumerate(groups(program))
+        for step in _steps(module, program, f"step{place}", group, options)
     ]
+    kept = (step.kept for step in steps if step.kept is not None)
+    program = replace(program, temporaries=(*program.temporaries, *kept))
     for step in steps:
-        step.write()
+        step.write(program)
     runs = list(_runs(module, steps))
     for run in runs:
         if isinstance(run, Train):
@@ -80,7 +110,25 @@ def write(program: LoopProgram, machine: Machine, *, exact: bool = False) -> Sou
     Driver(module, program).write(runs)
     vector = f'"prefer-vector-width"="{8 * machine.vector}"'
     text = module.text(["nounwind", vector])
-    return Source(text, outside(text))
+    return Source(text, outside(text), program.temporaries)
+
+
+def _steps(
+    module: Module, program: LoopProgram, name: str, group: Block, options: Options
+) -> Iterator[Step]:
+    """What does ``group``: one step, or several of which the sizes of a call choose one."""
+    guards: list[Expr] = []
+    for place, vectors in enumerate(VECTORS):
+        given = replace(options, vectors=vectors)
+        step = Step(module, program, f"{name}.{place}" if place else name, group, given)
+        needs = TRUE if step.tile is None else step.tile.needs
+        if any(needs is guard for guard in guards):
+            continue
+        step.guard = conjunction((*(Apply(NOT, (guard,)) for guard in guards), needs))
+        yield step
+        if needs is TRUE:
+            return
+        guards.append(needs)
 
 
 def outside(text: str) -> tuple[str, ...]:
@@ -110,6 +158,10 @@ class Step:
         self.body = body
         self.options = options
         self.tile = self._plan()
+        # For which sizes it is run.
+        self.guard: Expr = TRUE
+        # What the accumulators of tiles are kept in.
+        self.kept = None if self.tile is None else put_away(f"{name}_sums", self.tile)
 
     def _plan(self) -> Tile | None:
         machine = self.options.machine
@@ -122,7 +174,12 @@ class Step:
             return running
         if (simple := mapped(self.body[0], machine.vector)) is not None:
             return simple
-        return plan(self.body[0], machine.vector, machine.registers, exact)
+        if (picked := windowed(self.body[0], machine.vector)) is not None:
+            return picked
+        if (taps := tapped(self.body[0], machine.vector, exact=exact)) is not None:
+            return taps
+        vector, registers, vectors = machine.vector, machine.registers, self.options.vectors
+        return plan(self.body[0], vector, registers, exact, machine.caches, vectors=vectors)
 
     @property
     def share(self) -> Share | None:
@@ -146,12 +203,16 @@ class Step:
         shared = [place for place, loop in enumerate(loops) if loop.mark is Mark.SHARED]
         return loops[: max(shared, default=0) + 1]
 
-    def write(self) -> None:
-        buffers = buffers_of(self.program)
+    def write(self, program: LoopProgram) -> None:
+        """Writes the function; ``program`` has the temporaries of all steps."""
+        self.program = program
+        buffers = buffers_of(program)
         used = touched(self.body)
+        if self.kept is not None:
+            used[self.kept] = True
         names = {tensor: f"%b{place}" for place, tensor in enumerate(buffers)}
         parameters = [_parameter(each, names[each], used) for each in buffers if each in used]
-        sizes = {size.name: f"%size.{place}" for place, size in enumerate(self.program.sizes)}
+        sizes = {size.name: f"%size.{place}" for place, size in enumerate(program.sizes)}
         self._body(parameters, names, sizes)
         w = Writer(self.module)
         arguments = [
@@ -167,11 +228,12 @@ class Step:
         self, parameters: Sequence[str], names: Mapping[Tensor, str], sizes: Mapping[str, str]
     ) -> None:
         w = Writer(self.module, () if self.options.exact else CONTRACT)
-        expressions = Expressions(w, names, sizes, frozenset(self.program.temporaries))
+        roomy = frozenset(self.program.temporaries)
+        expressions = Expressions(w, names, sizes, roomy, self.options.large)
         statements = Statements(w, expressions, self.options.machine.vector)
         with expressions.scope():
             if self.tile is not None:
-                TileWriter(w, expressions, statements, self.tile).write()
+                TileWriter(w, expressions, statements, self.tile, self.kept).write()
             elif self.share is None:
                 statements.block(self.body, [Point()])
             else:
@@ -228,7 +290,8 @@ def _runs(module: Module, steps: Sequence[Step]) -> Iterator[Step | Train]:
     """``steps`` in order, those that belong together as trains."""
     train: list[tuple[Step, Rows]] = []
     for step in steps:
-        rows = None if scheduled(step.body) else rows_of(step.body, step.tile)
+        alone = scheduled(step.body) or step.kept is not None or step.guard is not TRUE
+        rows = None if alone else rows_of(step.body, step.tile)
         if train and (rows is None or not coupled([each for _, each in train], rows)):
             yield _run(module, train)
             train = []
@@ -262,7 +325,11 @@ class Driver:
         expressions = Expressions(w, {}, sizes)
         dispatcher = _argument(w, 0, "ptr")
         for step in steps:
-            with expressions.scope():
+            guard = step.guard if isinstance(step, Step) else TRUE
+            with ExitStack() as inside:
+                inside.enter_context(expressions.scope())
+                if guard is not TRUE:
+                    inside.enter_context(w.when(expressions.value(guard, Point())))
                 self._step(w, expressions, dispatcher, step)
         w.finish("run", ["ptr %args"])
 
@@ -286,7 +353,9 @@ class Driver:
         with w.when(shared):
             w.line(f"call void {dispatcher.text}(ptr @{step.name}, {given})")
         with w.when(w.two("xor", shared, Value("true", "i1"))):
-            _alone(w, step.name, start, stop, chunk)
+            # Strips are cut for all tiles that one call runs, so few calls read them seldom.
+            in_strips = isinstance(step, Step) and step.kept is not None
+            _alone(w, step.name, start, stop, count if in_strips else chunk)
 
 
 def _chunk(w: Writer, work: Value, count: Value) -> Value:

@@ -11,10 +11,13 @@ from dataclasses import replace
 from functools import reduce
 from itertools import groupby
 
+from eqsatad.backends.access import safe_read
 from eqsatad.backends.cpu.expressions import Expressions, Local, Place, Point
+from eqsatad.backends.cpu.known import Range, range_of, segments, span
 from eqsatad.backends.cpu.scalars import BYTES, COMPUTED, operation
 from eqsatad.backends.cpu.text import FLOAT_BITS, Value, Writer, number
-from eqsatad.backends.cpu.tiles import added, length, pairs
+from eqsatad.backends.cpu.tiles import added, pairs
+from eqsatad.backends.cpu.walks import Walk
 from eqsatad.loops.nest import (
     Accumulate,
     Assign,
@@ -24,16 +27,20 @@ from eqsatad.loops.nest import (
     Mark,
     Statement,
     Store,
+    expressions_of,
     statements,
 )
-from eqsatad.terms.nodes import Apply, Axis, Expr, Read, Var
-from eqsatad.terms.ops import ADD, MUL
+from eqsatad.terms.nodes import Apply, Axis, Expr, Read, Select, Var
+from eqsatad.terms.ops import ADD, AND, MUL, OR
+from eqsatad.terms.walk import postorder
 
 # A running sum or product may be split into several that are combined at the end.
 RUNNING = {ADD: "fadd", MUL: "fmul"}
 SPLIT = ("reassoc", "nsz")
-# Vectors of a short loop that run together.
-MOST = 4
+# Turns of a loop around vectors that run together where points of a tile share what they read.
+TOGETHER = 2
+# The longest loop that is written out where the points of a tile disagree on its range.
+SHORT = 4
 
 
 def lanes_of(loop: For, vector: int) -> int:
@@ -46,6 +53,33 @@ def lanes_of(loop: For, vector: int) -> int:
     if not dtypes or "bool" in dtypes:
         return 0
     return vector // max(BYTES[COMPUTED[dtype]] for dtype in dtypes)
+
+
+def _branchless(cond: Expr, block: Block) -> bool:
+    """Whether ``block`` only adds up what may be read whether ``cond`` holds or not.
+
+    What ``cond`` itself reads at the same place of another tensor of the same shape is there.
+    """
+    if not all(isinstance(each, Assign) and added(each) is not None for each in block):
+        return False
+    inside = postorder(cond)
+    there = {(n.tensor.shape, n.indices) for n in inside if isinstance(n, Read)}
+    if any(isinstance(n, Select) or (isinstance(n, Apply) and n.op in (AND, OR)) for n in inside):
+        there = set()
+    roots = [expr for each in block for expr in expressions_of(each)]
+    reads = [node for node in postorder(*roots) if isinstance(node, Read)]
+    return all(safe_read(n) or (n.tensor.shape, n.indices) in there for n in reads)
+
+
+def _between(point: Point, start: int, span: tuple[int, int]) -> Point:
+    """``point``, whose lanes begin at ``start``, where only those within ``span`` count."""
+    places = range(start, start + point.lanes)
+    inside = [span[0] <= place < span[1] for place in places]
+    if all(inside):
+        return point
+    lanes = ", ".join(f"i1 {str(each).lower()}" for each in inside)
+    mask = Value(f"<{lanes}>", "i1", point.lanes)
+    return replace(point, mask=mask, tail=mask)
 
 
 class Statements:
@@ -160,6 +194,11 @@ class Statements:
         points: Sequence[Point],
     ) -> None:
         assert isinstance(statement, For), "a loop over lanes is inside loops only"
+        ranges = [each.exact for each in (range_of(statement, point) for point in points)]
+        exact = [each for each in ranges if each is not None]
+        if len(exact) == len(points) and len(dict.fromkeys(exact)) > 1:
+            self._apart(statement, lane, lanes, partial, list(zip(points, exact, strict=True)))
+            return
         start, stop = (self._same(bound, points) for bound in (statement.start, statement.stop))
         if statement.axis is lane:
             self._vectors(statement, start, stop, lanes, partial, points)
@@ -172,6 +211,68 @@ class Statements:
                         self._inside(each, lane, lanes, partial, inner)
                     else:
                         self.statement(each, inner)
+
+    def _apart(
+        self,
+        loop: For,
+        lane: Axis,
+        lanes: int,
+        partial: dict[Var, Var],
+        points: Sequence[tuple[Point, tuple[int, int]]],
+    ) -> None:
+        """A loop of which each point takes a part that is known, piece by piece."""
+        if loop.axis is lane:
+            self._windows(loop, lanes, partial, points)
+            return
+        for low, high, inside in segments([part for _, part in points]):
+            chosen = [points[place][0] for place in inside]
+            done = low
+            for count in (TOGETHER, 1):
+                stop = high - (high - done) % count
+                if done == stop:
+                    continue
+                with (
+                    self.w.loop(number(done, "i64"), number(stop, "i64"), count) as index,
+                    self.expressions.scope(),
+                ):
+                    inner = [
+                        point.at(loop.axis, Place(index, turn))
+                        for turn in range(count)
+                        for point in chosen
+                    ]
+                    for each in loop.body:
+                        assert isinstance(each, For), "only sums are run along lanes"
+                        self._inside(each, lane, lanes, partial, inner)
+                done = stop
+
+    def _windows(
+        self,
+        loop: For,
+        lanes: int,
+        partial: dict[Var, Var],
+        points: Sequence[tuple[Point, tuple[int, int]]],
+    ) -> None:
+        """A loop along lanes of which each point takes a part: vectors, under masks at the ends."""
+        spans = [part for _, part in points]
+        first, last = min(low for low, _ in spans), max(high for _, high in spans)
+        common = max(low for low, _ in spans), min(high for _, high in spans)
+        begin = min(last, first + -(-(common[0] - first) // lanes) * lanes)
+        end = max(begin, begin + (common[1] - begin) // lanes * lanes)
+        with (
+            self.w.loop(number(begin, "i64"), number(end, "i64"), lanes) as index,
+            self.expressions.scope(),
+        ):
+            self._sums(loop, partial, [
+                point.at(loop.axis, Place(index, lane=1)).by(lanes) for point, _ in points
+            ])  # fmt: skip
+        for start in (*range(first, begin, lanes), *range(end, last, lanes)):
+            with self.expressions.scope():
+                at = Place(number(start, "i64"), lane=1)
+                self._sums(loop, partial, [
+                    _between(point.at(loop.axis, at).by(lanes), start, part)
+                    for point, part in points
+                    if start < part[1] and start + lanes > part[0]
+                ])  # fmt: skip
 
     def _vectors(
         self,
@@ -188,32 +289,26 @@ class Statements:
         rest = self.w.two("and", count, number(lanes - 1, "i64"))
         whole = self.w.two("sub nsw", self.w.two("add nsw", start, count), rest)
         with self.w.loop(start, whole, lanes) as index, self.expressions.scope():
-            self._sums(loop, Place(index, lane=True), lanes, None, partial, points)
+            place = Place(index, lane=True)
+            self._sums(loop, partial, [point.at(loop.axis, place).by(lanes) for point in points])
         left = self.w.compare("icmp sgt", rest, number(0, "i64"))
         with self.w.when(left), self.expressions.scope():
             mask = self.w.compare("icmp ult", self.w.counting(lanes), rest)
-            self._sums(loop, Place(whole, lane=True), lanes, mask, partial, points)
+            place = Place(whole, lane=True)
+            self._sums(loop, partial, [
+                replace(point.at(loop.axis, place), lanes=lanes, mask=mask, tail=mask)
+                for point in points
+            ])  # fmt: skip
 
-    def _sums(
-        self,
-        loop: For,
-        place: Place,
-        lanes: int,
-        mask: Value | None,
-        partial: dict[Var, Var],
-        points: Sequence[Point],
-    ) -> None:
-        inner = [
-            replace(point.at(loop.axis, place), lanes=lanes, mask=mask, tail=mask)
-            for point in points
-        ]
+    def _sums(self, loop: For, partial: dict[Var, Var], points: Sequence[Point]) -> None:
+        """What one vector along ``loop`` adds at ``points``."""
         for statement in loop.body:
             assert isinstance(statement, Assign), "only sums are run along lanes"
             value = added(statement)
             assert value is not None, "only sums are run along lanes"
             var = partial[statement.var]
             with self.expressions.scope():
-                for point in inner:
+                for point in points:
                     total = self.assigned(var, Apply(ADD, (var, value)), point)
                     self.expressions.assign(var, total, point)
 
@@ -240,40 +335,28 @@ class Statements:
             self.block(loop.body, [point.at(loop.axis, Place(index)) for point in points])
 
     def _along_lanes(self, loop: For, lanes: int, points: Sequence[Point]) -> None:
-        """A loop that a schedule has marked, by vectors; what is left over is under a mask."""
+        """A loop that is marked for vectors."""
         start, stop = (self._same(bound, points) for bound in (loop.start, loop.stop))
-        if not loop.parallel:
-            sums = [each.var for each in loop.body if isinstance(each, Assign)]
-            partial = {var: Var(f"{var.name}.lanes", var.dtype) for var in sums}
-            self._start(list(partial.values()), lanes, points)
-            self._vectors(loop, start, stop, lanes, partial, points)
-            self._end(partial, points)
-            return
-        extent = length(loop) or 1
-        together = extent // lanes if extent % lanes == 0 and extent <= MOST * lanes else 1
-        count = self.w.intrinsic("smax", self.w.two("sub nsw", stop, start), number(0, "i64"))
-        rest = self.w.two("urem", count, number(lanes * together, "i64"))
-        whole = self.w.two("sub nsw", self.w.two("add nsw", start, count), rest)
-        with self.w.loop(start, whole, lanes * together) as index, self.expressions.scope():
-            places = [Place(index, lanes * number, lane=True) for number in range(together)]
-            self.block(loop.body, [
-                point.at(loop.axis, place).by(lanes) for point in points for place in places
-            ])  # fmt: skip
-        if extent % lanes == 0:
-            return
-        left = self.w.compare("icmp sgt", rest, number(0, "i64"))
-        with self.w.when(left), self.expressions.scope():
-            mask = self.w.compare("icmp ult", self.w.counting(lanes), rest)
-            place = Place(whole, lane=True)
-            self.block(loop.body, [
-                replace(point.at(loop.axis, place), lanes=lanes, mask=mask, tail=mask)
-                for point in points
-            ])  # fmt: skip
+        Walk(self, loop, lanes, points).write(start, stop)
 
     def _uneven(
         self, loop: For, bounds: Sequence[tuple[Value, Value]], points: Sequence[Point]
     ) -> None:
-        """A loop over all values that any point needs."""
+        """A loop over all values that any point needs; one that is surely short is written out."""
+        ranges = [range_of(loop, point) for point in points]
+        whole = span(ranges)
+        if whole is not None and whole[1] - whole[0] <= SHORT:
+            for place in range(*whole):
+                here = Place(number(place, "i64"))
+                with self.expressions.scope():
+                    known = [
+                        (point.at(loop.axis, here), self._tests(place, each, bound))
+                        for point, each, bound in zip(points, ranges, bounds, strict=True)
+                        if not each.never(place)
+                    ]
+                    masked = [reduce(self._masked, tests, point) for point, tests in known]
+                    self.block(loop.body, masked)
+            return
         start = self._extreme("smin", [bound[0] for bound in bounds])
         stop = self._extreme("smax", [bound[1] for bound in bounds])
         with self.w.loop(start, stop) as index, self.expressions.scope():
@@ -286,6 +369,16 @@ class Statements:
                 )
                 inner.append(self._masked(point.at(loop.axis, Place(index)), inside))
             self.block(loop.body, inner)
+
+    def _tests(self, place: int, known: Range, bounds: tuple[Value, Value]) -> list[Value]:
+        """What must hold for ``place`` to be in a range, if that is not certain."""
+        here = number(place, "i64")
+        tests = []
+        if not known.begun(place):
+            tests.append(self.w.compare("icmp sge", here, bounds[0]))
+        if not known.open(place):
+            tests.append(self.w.compare("icmp slt", here, bounds[1]))
+        return tests
 
     def _extreme(self, name: str, values: Sequence[Value]) -> Value:
         scalars = [self.w.over_lanes(name, value) for value in dict.fromkeys(values)]
@@ -303,6 +396,16 @@ class Statements:
 
     def _choice(self, cond: Expr, then: Block, other: Block, points: Sequence[Point]) -> None:
         tests = [self.expressions.value(cond, point) for point in points]
+        if not other and _branchless(cond, then) and not any(test.lanes for test in tests):
+            for statement in then:
+                assert isinstance(statement, Assign), "only sums are chosen without a branch"
+                for point, test in zip(points, tests, strict=True):
+                    before = self.expressions.value(statement.var, point)
+                    more = self.assigned(statement.var, statement.value, point)
+                    self.expressions.assign(
+                        statement.var, self.w.select(test, more, before), point
+                    )
+            return
         (test, *others) = dict.fromkeys(tests)
         sides = ((then, False), (other, True))
         for block, negated in sides:

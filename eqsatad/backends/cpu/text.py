@@ -14,6 +14,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+# What says of a loop that it stays a loop, and how many copies of what is inside nested loops
+# may become: many more take LLVM seconds, and are no faster.
+ROLLED = '!1 = !{!"llvm.loop.unroll.disable"}'
+# What says of a store that it bypasses the caches.
+PAST = "!0 = !{i32 1}"
+UNROLLED = 32
 FLOAT_BITS = {"half": 16, "float": 32, "double": 64}
 
 
@@ -64,17 +70,30 @@ def splat(value: Value, lanes: int) -> Value:
 
 @dataclass
 class Module:
-    """Function texts, and the declarations that they need, for vectors of ``vector`` bytes."""
+    """Function texts, and the declarations that they need, for vectors of ``vector`` bytes.
+
+    ``half`` says that the CPU converts half floats; ``helpers`` are the names of those functions
+    that others need, each written once.
+    """
 
     vector: int = 0
+    half: bool = True
     functions: list[str] = field(default_factory=list)
     declarations: dict[str, str] = field(default_factory=dict)
+    helpers: set[str] = field(default_factory=set)
+    rolled: list[str] = field(default_factory=list)
+
+    def roll(self) -> str:
+        """A note for the branch of a loop that is not to be unrolled."""
+        name = f"!{len(self.rolled) + 2}"
+        self.rolled.append(f"{name} = distinct !{{{name}, !1}}")
+        return f", !llvm.loop {name}"
 
     def text(self, attributes: Sequence[str]) -> str:
         """The module; every function gets ``attributes``."""
         declared = [self.declarations[name] for name in sorted(self.declarations)]
-        parts = [*declared, *self.functions, f"attributes #0 = {{ {' '.join(attributes)} }}"]
-        return "\n".join(parts) + "\n"
+        noted = [f"attributes #0 = {{ {' '.join(attributes)} }}", PAST, ROLLED, *self.rolled]
+        return "\n".join([*declared, *self.functions, *noted]) + "\n"
 
 
 class Writer:
@@ -90,6 +109,9 @@ class Writer:
         self._slots: list[str] = []
         self._lines: list[str] = []
         self._count = 0
+        self._past = False
+        # Of each loop around this place: how many copies the loops in it may become.
+        self._copies = [0]
 
     def finish(
         self,
@@ -99,6 +121,9 @@ class Writer:
         result: Value | None = None,
     ) -> None:
         """Ends the function and adds it to the module."""
+        if self._past:
+            # Without it such stores may be seen later than others that come after them.
+            self.line("fence seq_cst")
         self.line("ret void" if result is None else f"ret {result.typed}")
         kind = "void" if result is None else result.type
         head = f"define {linkage}{kind} @{name}({', '.join(parameters)}) #0 {{"
@@ -131,8 +156,8 @@ class Writer:
     def jump(self, label: str) -> None:
         self.line(f"br label %{label}")
 
-    def branch(self, cond: Value, yes: str, no: str) -> None:
-        self.line(f"br i1 {cond.text}, label %{yes}, label %{no}")
+    def branch(self, cond: Value, yes: str, no: str, note: str = "") -> None:
+        self.line(f"br i1 {cond.text}, label %{yes}, label %{no}{note}")
 
     def wide(self, value: Value, lanes: int) -> Value:
         """``value`` in every lane, if it is a scalar."""
@@ -241,6 +266,11 @@ class Writer:
     def store(self, value: Value, address: str, align: int) -> None:
         self.line(f"store {value.typed}, ptr {address}, align {align}")
 
+    def stream(self, value: Value, address: str, align: int) -> None:
+        """Stores a whole vector past the caches; ``align`` is its size."""
+        self._past = True
+        self.line(f"store {value.typed}, ptr {address}, align {align}, !nontemporal !0")
+
     def load(self, kind: str, lanes: int, address: str, align: int) -> Value:
         return self.emit(f"load {spell(kind, lanes)}, ptr {address}, align {align}", kind, lanes)
 
@@ -269,12 +299,26 @@ class Writer:
         index = Value(f"%{self.fresh('i')}", "i64")
         following = f"%{self.fresh('n')}"
         place = len(self._lines)
+        self._copies.append(0)
         yield index
+        note = self._rolled(start, stop, step)
         phi = f"phi i64 [ {start.text}, %{before} ], [ {following}, %{self.label} ]"
         self._lines.insert(place, f"  {index.text} = {phi}")
         self.line(f"{following} = add nsw i64 {index.text}, {step}")
-        self.branch(self.compare("icmp slt", Value(following, "i64"), stop), head, done)
+        self.branch(self.compare("icmp slt", Value(following, "i64"), stop), head, done, note)
         self.begin(done)
+
+    def _rolled(self, start: Value, stop: Value, step: int) -> str:
+        """A note for the loop that ends here, if it would become too many copies.
+
+        Nothing is gained by copies of a loop inside that stays a loop.
+        """
+        inside = self._copies.pop()
+        known = not (start.text.startswith("%") or stop.text.startswith("%"))
+        trips = -(-(int(stop.text) - int(start.text)) // step) if known else UNROLLED + 1
+        copies = max(1, trips) * max(1, inside)
+        self._copies[-1] += copies
+        return self.module.roll() if inside and copies > UNROLLED else ""
 
     @contextmanager
     def when(self, cond: Value) -> Iterator[None]:

@@ -1,8 +1,9 @@
 """Steps over the same rows, run a few rows at a time one after the other.
 
 A row of a softmax is read by the sum over it and again by what divides by that sum. Run in turns,
-the second step finds its rows in the cache. This is allowed where what one step writes and another
-touches is told apart by its first index, which is the row in both.
+the second step finds its rows in the cache, as do the sums of a convolution the image that was
+just copied for them. This is allowed where what one step writes and another touches is told apart
+by its first index, which is the row in both, or by the second where the first is 0 in both.
 """
 
 from __future__ import annotations
@@ -11,11 +12,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+from eqsatad.backends.cpu.fusion import ZERO
 from eqsatad.backends.cpu.tiles import Tile, length
 from eqsatad.backends.cpu.tilewriter import spread, tiles_along
 from eqsatad.loops.nest import Accumulate, Block, For, Store, expressions_of, statements
+from eqsatad.terms.linear import linear
 from eqsatad.terms.nodes import Axis, Const, Expr, Read, Tensor
 from eqsatad.terms.walk import postorder
+
+# Fewer blocks of rows than this may leave threads idle that the steps alone would use.
+BLOCKS = 8
 
 
 @dataclass(frozen=True)
@@ -41,7 +47,7 @@ def rows_of(block: Block, tile: Tile | None) -> Rows | None:
     if tile is not None:
         first, *others = tile.order[: spread(tile)[0]]
         found = _rows(first, tile.step(first.axis), tile.body)
-        if found is None or found.extent < found.unit:
+        if found is None:
             return None
         turns = [tiles_along(tile, loop) for loop in others]
         known = [count.value for count in turns if isinstance(count, Const)]
@@ -56,7 +62,7 @@ def _rows(loop: For, unit: int, body: Block) -> Rows | None:
     extent = length(loop)
     if extent is None or not isinstance(loop.start, Const) or loop.start.value != 0:
         return None
-    return Rows(loop.axis, extent, unit, body)
+    return Rows(loop.axis, extent, max(1, min(unit, extent)), body)
 
 
 def coupled(train: Sequence[Rows], rows: Rows) -> bool:
@@ -64,7 +70,10 @@ def coupled(train: Sequence[Rows], rows: Rows) -> bool:
     units = [each.unit for each in (*train, rows)]
     if any(max(units) % unit for unit in units) or train[0].extent != rows.extent:
         return False
-    return all(_apart(each, rows) for each in train) and any(_feeds(each, rows) for each in train)
+    fewest = min(BLOCKS, *(each.iterations for each in (*train, rows)))
+    if -(-rows.extent // max(units)) < fewest:
+        return False
+    return all(_apart(each, rows) for each in train) and any(_meet(each, rows) for each in train)
 
 
 def _apart(before: Rows, after: Rows) -> bool:
@@ -72,17 +81,40 @@ def _apart(before: Rows, after: Rows) -> bool:
     mine, theirs = list(_accesses(before)), list(_accesses(after))
     written = {tensor for tensor, _, writes in (*mine, *theirs) if writes}
     shared = written & {tensor for tensor, *_ in mine} & {tensor for tensor, *_ in theirs}
-    return all(
-        indices and indices[0] is rows.axis
+    places = {
+        (tensor, _place(indices, rows.axis))
         for rows, accesses in ((before, mine), (after, theirs))
         for tensor, indices, _ in accesses
         if tensor in shared
+    }
+    return len(places) == len(shared) and all(place is not None for _, place in places)
+
+
+def _place(indices: tuple[Expr, ...], row: Axis) -> tuple[int, int] | None:
+    """Which index is ``row``, and what is added to it; None if it is none.
+
+    Nothing but zeros come before it, as where loops are fused.
+    """
+    for place, index in enumerate(indices):
+        if index is ZERO:
+            continue
+        form = linear(index)
+        return (place, form.const) if form.terms == ((1, row),) else None
+    return None
+
+
+def _meet(before: Rows, after: Rows) -> bool:
+    """Whether there is a buffer of which both touch the row that they are at."""
+    return not _own(before).isdisjoint(_own(after))
+
+
+def _own(rows: Rows) -> frozenset[Tensor]:
+    """The buffers of which a row touches a row."""
+    return frozenset(
+        tensor
+        for tensor, indices, _ in _accesses(rows)
+        if _place(indices, rows.axis) is not None
     )
-
-
-def _feeds(before: Rows, after: Rows) -> bool:
-    written = {tensor for tensor, _, writes in _accesses(before) if writes}
-    return any(tensor in written for tensor, _, writes in _accesses(after) if not writes)
 
 
 def _accesses(rows: Rows) -> Iterator[tuple[Tensor, tuple[Expr, ...], bool]]:

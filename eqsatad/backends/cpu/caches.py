@@ -1,0 +1,45 @@
+"""The sizes of the caches of a core, and how fast the next level fills the nearest.
+
+Linux says how large they are. Where nobody does, they are taken to be what even small cores have.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+KIB = 1024
+# Where Linux describes the caches of the first core, and what it calls those that hold data.
+DESCRIBED = Path("/sys/devices/system/cpu/cpu0/cache")
+HOLDS_DATA = ("Data", "Unified")
+
+
+@dataclass(frozen=True)
+class Caches:
+    """Bytes of the nearest cache of a core and of the one behind it."""
+
+    near: int = 32 * KIB
+    far: int = 512 * KIB
+
+
+@cache
+def found() -> Caches:
+    """The caches of this CPU."""
+    return described(DESCRIBED)
+
+
+def described(folder: Path) -> Caches:
+    """The caches that the files in ``folder`` tell of, each at least as large as `Caches` says."""
+    sizes: dict[str, int] = {}
+    try:
+        for each in sorted(folder.glob("index*")):
+            level, kind, size = (
+                (each / name).read_text().strip() for name in ("level", "type", "size")
+            )
+            if kind in HOLDS_DATA and size.endswith("K") and size[:-1].isdigit():
+                sizes[level] = int(size[:-1]) * KIB
+    except OSError:
+        return Caches()
+    usual = Caches()
+    return Caches(max(usual.near, sizes.get("1", 0)), max(usual.far, sizes.get("2", 0)))

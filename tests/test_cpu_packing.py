@@ -1,0 +1,164 @@
+"""Where operands and results of sums of products lie: copies, their order, and what they cost."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.kernel_cases import conv
+from eqsatad.backends import build
+from eqsatad.backends.access import flat
+from eqsatad.backends.blocks import groups
+from eqsatad.backends.cpu import prepare
+from eqsatad.backends.cpu.packing import packed
+from eqsatad.backends.cpu.parting import parted
+from eqsatad.backends.cpu.siblings import joined
+from eqsatad.backends.cpu.source import Machine
+from eqsatad.backends.cpu.tiles import chain
+from eqsatad.backends.cpu.turns import turn
+from eqsatad.loops.interpret import run
+from eqsatad.loops.lower import lower
+from eqsatad.loops.nest import For, Store, statements
+from eqsatad.terms import builders as ea
+from tests.loop_programs import place, reduced
+
+VECTOR = 64
+MACHINE = Machine(VECTOR, 32)
+
+
+def strided(stride, kernel, *, image=(2, 20, 12, 12), filters=24, pad=0):
+    """The gradient of a strided convolution with respect to its images."""
+    return conv(image, (filters, image[1], kernel, kernel), "X", stride=stride, pad=pad)
+
+
+def program_of(problem):
+    return problem.ours.build("reference").loops
+
+
+def sums_of(program):
+    """The nests of a program that add up, and their stores."""
+    for nest in program.nests:
+        for statement in nest.body:
+            loops, body = chain(statement)
+            if any(isinstance(each, For) for each in body) and isinstance(body[-1], Store):
+                yield loops, body[-1]
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    image=st.tuples(st.integers(1, 2), st.integers(3, 40), st.integers(5, 20), st.integers(5, 20)),
+    filters=st.integers(4, 40),
+    options=st.sampled_from([(1, 1, 0), (1, 2, 0), (3, 1, 1), (3, 2, 1), (2, 2, 0), (3, 3, 0)]),
+    wrt=st.sampled_from("XW"),
+)
+def test_gradient_of_a_convolution_is_right_at_every_size(image, filters, options, wrt):
+    kernel, stride, pad = options
+    weights = (filters, image[1], kernel, kernel)
+    problem = conv(image, weights, wrt, stride=stride, pad=pad)
+    kernel = problem.ours.build("cpu")
+    given_arrays = {name: problem.arrays[name] for name in kernel.inputs}
+    (expected,) = problem.numpy(problem.arrays)
+    (found,) = kernel(**given_arrays)
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(("stride", "kernel"), [(1, 1), (1, 3), (2, 1), (2, 3)])
+def test_sums_store_vectors_whole(stride, kernel):
+    program = packed(program_of(strided(stride, kernel)), VECTOR)
+    found = list(sums_of(program))
+    assert found
+    for loops, store in found:
+        place = flat(store.buffer, store.indices)
+        assert any(place.coefficient(loop.axis) == 1 for loop in loops)
+
+
+def test_lanes_of_kept_results_are_whole_vectors():
+    program = packed(program_of(strided(1, 3, image=(2, 30, 9, 9), pad=1)), VECTOR)
+    kept = [each for each in program.temporaries if "kept" in each.name]
+    assert kept
+    assert all(each.shape[-1].value % (VECTOR // 4) == 0 for each in kept)
+
+
+def test_copies_that_differ_in_their_borders_are_one():
+    program = packed(program_of(strided(2, 3, pad=1)), VECTOR)
+    copies = [each.name for each in program.temporaries if each.name.startswith("H_packed")]
+    assert copies == ["H_packed_1"]
+
+
+def test_phases_and_their_zeros_are_written_together():
+    program = prepare(program_of(strided(2, 1)), MACHINE)
+    (body,) = [nest.body for nest in program.nests if nest.stage.name == "X_bar"]
+    assert len(body) == 1
+    assert sum(isinstance(each, Store) for each in statements(body)) == 4
+    assert turn(body[0], VECTOR) is not None
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    sizes=st.tuples(st.integers(1, 3), st.integers(1, 40), st.integers(1, 40)),
+    zeros=st.booleans(),
+)
+def test_copies_across_fill_gaps_of_each_other(sizes, zeros):
+    n, a, b = sizes
+    x, z = place(n, a, b, name="x"), place(n, a, b, name="z")
+
+    def body(i, k, j):
+        other = 0.0 if zeros else z[i, j // 2, k]
+        return ea.select(ea.equal(j % 2, 0), x[i, j // 2, k], other)
+
+    program = lower([ea.compute((n, b, 2 * a), body, name="y")])
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(sizes).astype("float32") for _ in program.inputs]
+    expected = np.zeros((n, b, 2 * a), "float32")
+    expected[..., 0::2] = arrays[0].transpose(0, 2, 1)
+    if not zeros:
+        expected[..., 1::2] = arrays[1].transpose(0, 2, 1)
+    np.testing.assert_array_equal(build(program, "cpu")(*arrays)[0], expected)
+
+
+def test_longer_loop_of_constants_is_split_to_fit():
+    x = place(4, 6, name="x")
+    value = lambda i, j: ea.select(  # noqa: E731
+        ea.equal(i % 2, 0), ea.select(ea.equal(j % 2, 0), x[i // 2, j // 2], 0.0), 0.0
+    )
+    program = lower([ea.compute((8, 12), value, name="y")])
+    together = joined(program, 4)
+    assert len(list(groups(program))) > len(list(groups(together))) == 1
+    array = np.random.default_rng(0).standard_normal((4, 6)).astype("float32")
+    (ours,), (theirs,) = (run(each, {"x": array}).outputs for each in (together, program))
+    np.testing.assert_array_equal(ours, theirs)
+
+
+def test_sum_along_contiguous_elements_goes_innermost():
+    y, b = place(40, 50, name="y"), place(40, 30, 50, name="b")
+    r, s = reduced(50, "r"), reduced(40, "s")
+    total = ea.compute((30,), lambda i: ea.sum(y[s, r] * b[s, i, r], axis=(r, s)), name="total")
+    program = packed(lower([total]), VECTOR)
+    sums = [each.axis.name for each in statements(program.nests[0].body) if isinstance(each, For)]
+    assert sums[-1] == "r"
+    assert not program.temporaries
+    rng = np.random.default_rng(0)
+    arrays = {t.name: rng.standard_normal([e.value for e in t.shape]) for t in program.inputs}
+    expected = np.einsum("sr,sir->i", arrays["y"], arrays["b"])
+    np.testing.assert_allclose(run(program, arrays).outputs[0], expected, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize(("same", "apart"), [(False, True), (True, False)])
+def test_sums_are_apart_from_loops_that_do_not_read_the_same(same, apart):
+    a, b, h, r = (
+        place(30, 20, name="a"),
+        place(30, 20, name="b"),
+        place(20, name="h"),
+        reduced(20, "r"),
+    )
+
+    def scaled(i, j):
+        return (a[i, j] if same else h[j]) * ea.sum(a[i, r] * b[i, r], axis=r)
+
+    program = lower([ea.compute((30, 20), scaled, name="y")])
+    found = parted(program)
+    assert (len(found.temporaries) == 1) == apart
+    rng = np.random.default_rng(0)
+    arrays = {t.name: rng.standard_normal([e.value for e in t.shape]) for t in program.inputs}
+    (ours,), (theirs,) = (run(each, arrays).outputs for each in (found, program))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-6)

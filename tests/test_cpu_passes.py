@@ -1,0 +1,281 @@
+"""Nests over the same rows as one nest, and sums down the columns made on the way."""
+
+import numpy as np
+import pytest
+
+from eqsatad.backends.cpu import build, columns, passes, prepare, streams
+from eqsatad.backends.cpu.columns import accumulated
+from eqsatad.backends.cpu.passes import rowwise, settled
+from eqsatad.backends.cpu.source import Machine
+from eqsatad.loops.interpret import run
+from eqsatad.loops.lower import lower
+from eqsatad.loops.nest import Accumulate, For, expressions_of, statements
+from eqsatad.terms import builders as ea
+from eqsatad.terms.nodes import Read
+from eqsatad.terms.walk import postorder
+
+MACHINE = Machine(64, 32)
+SHAPES = [(1, 64), (7, 129), (33, 80), (300, 65), (5, 1), (6, 7), (1, 17), (40, 17)]
+
+
+def place(name, *shape, dtype="float32"):
+    return ea.placeholder(shape, name=name, dtype=dtype)
+
+
+def layer_norm(rows, columns, dtype="float32"):
+    """The three gradients of a layer norm whose forward pass saved mean and scale."""
+    x, h = (place(name, rows, columns, dtype=dtype) for name in "XH")
+    gamma = place("G", columns, dtype=dtype)
+    mean, scale = (place(name, rows, dtype=dtype) for name in "MR")
+    k, r = ea.reduce_axis((0, columns), name="k"), ea.reduce_axis((0, rows), name="r")
+
+    def unit(i, j):
+        return (x[i, j] - mean[i]) * scale[i]
+
+    share = 1.0 / columns
+    first = ea.compute((rows,), lambda i: ea.sum(h[i, k] * gamma[k], axis=k) * share, name="first")
+    second = ea.compute(
+        (rows,), lambda i: ea.sum(h[i, k] * gamma[k] * unit(i, k), axis=k) * share, name="second"
+    )
+
+    def row(i, j):
+        return scale[i] * (h[i, j] * gamma[j] - first[i] - unit(i, j) * second[i])
+
+    dx = ea.compute((rows, columns), row, name="dX")
+    dg = ea.compute((columns,), lambda j: ea.sum(h[r, j] * unit(r, j), axis=r), name="dG")
+    db = ea.compute((columns,), lambda j: ea.sum(h[r, j], axis=r), name="dB")
+    return [dx, dg, db]
+
+
+def layer_norm_by_hand(a):
+    x, h, g, m, r = (a[name].astype("float64") for name in "XHGMR")
+    unit = (x - m[:, None]) * r[:, None]
+    first, second = (h * g).mean(1), (h * g * unit).mean(1)
+    dx = r[:, None] * (h * g - first[:, None] - unit * second[:, None])
+    return [dx, (h * unit).sum(0), h.sum(0)]
+
+
+def bias_behind_relu(rows, columns, dtype="float32"):
+    """The gradients of ``max(x + b, 0)``: the second one is the sum of what the first stores."""
+    y, h = (place(name, rows, columns, dtype=dtype) for name in "YH")
+    r = ea.reduce_axis((0, rows), name="r")
+    dx = ea.compute((rows, columns), lambda i, j: ea.select(y[i, j] > 0.0, h[i, j], 0.0), name="dX")
+    return [dx, ea.compute((columns,), lambda j: ea.sum(dx[r, j], axis=r), name="dB")]
+
+
+def relu_by_hand(a):
+    dx = np.where(a["Y"] > 0, a["H"], 0).astype("float64")
+    return [dx, dx.sum(0)]
+
+
+def columns_first(rows, columns, dtype="float32"):
+    """Column sums that are an output before the rows are stored."""
+    y, h = (place(name, rows, columns, dtype=dtype) for name in "YH")
+    r = ea.reduce_axis((0, rows), name="r")
+    db = ea.compute((columns,), lambda j: 2.0 * ea.sum(h[r, j] * y[r, j], axis=r), name="dB")
+    dx = ea.compute((rows, columns), lambda i, j: ea.tanh(y[i, j]) * h[i, j], name="dX")
+    return [db, dx]
+
+
+def first_by_hand(a):
+    y, h = a["Y"].astype("float64"), a["H"].astype("float64")
+    return [2 * (h * y).sum(0), np.tanh(y) * h]
+
+
+def centred(rows, columns, dtype="float32"):
+    """Rows that need the sums down the columns first, which are not to be made beside them."""
+    y = place("Y", rows, columns, dtype=dtype)
+    r, k = ea.reduce_axis((0, rows), name="r"), ea.reduce_axis((0, columns), name="k")
+    mean = ea.compute((columns,), lambda j: ea.sum(y[r, j], axis=r) / float(rows), name="mean")
+    less = ea.compute((rows, columns), lambda i, j: y[i, j] - mean[j], name="less")
+    most = ea.compute((rows,), lambda i: ea.max(less[i, k], axis=k), name="most")
+    total = ea.compute(
+        (rows,), lambda i: ea.sum(ea.exp(less[i, k] - most[i]), axis=k), name="total"
+    )
+    return [mean, less, most, total]
+
+
+def centred_by_hand(a):
+    y = a["Y"].astype("float64")
+    less = y - y.mean(0)
+    most = less.max(1)
+    return [y.mean(0), less, most, np.exp(less - most[:, None]).sum(1)]
+
+
+FAMILIES = {
+    "layer norm": (layer_norm, layer_norm_by_hand),
+    "bias": (bias_behind_relu, relu_by_hand),
+    "columns first": (columns_first, first_by_hand),
+    "centred": (centred, centred_by_hand),
+}
+
+
+def drawn(program, seed=0):
+    rng = np.random.default_rng(seed)
+    return {
+        tensor.name: rng.standard_normal([extent.value for extent in tensor.shape]).astype(
+            tensor.dtype
+        )
+        for tensor in program.inputs
+    }
+
+
+@pytest.fixture
+def anything(monkeypatch):
+    """Rows of any length are walked in passes, and blocks are small."""
+    monkeypatch.setattr(passes, "LONG", 1)
+    monkeypatch.setattr(columns, "BLOCK", 1 << 10)
+
+
+@pytest.fixture
+def fresh(tmp_path, monkeypatch):
+    """An empty cache, as what is patched is no part of its keys."""
+    monkeypatch.setenv("EQSATAD_CACHE_DIR", str(tmp_path))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_gradients_are_right(family, shape, dtype, anything, fresh):
+    make, by_hand = FAMILIES[family]
+    program = lower(make(*shape, dtype))
+    arrays = drawn(program)
+    # Sums of at most 300 terms: a few roundings more than the terms have.
+    tolerance = 1e-4 if dtype == "float32" else 1e-12
+    for got, expected in zip(build(program, threads=1)(**arrays), by_hand(arrays), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_joined_program_means_the_same(family, anything):
+    program = lower(FAMILIES[family][0](5, 13))
+    arrays = drawn(program)
+    expected = run(program, arrays).outputs
+    got = run(prepare(program, MACHINE), arrays).outputs
+    for ours, theirs in zip(got, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_results_do_not_depend_on_threads(family, anything, fresh, monkeypatch):
+    monkeypatch.setattr("eqsatad.backends.cpu.source.ALONE", 0)
+    monkeypatch.setattr("eqsatad.backends.cpu.source.CHUNK", 2_000_000)
+    program = lower(FAMILIES[family][0](301, 67))
+    arrays = drawn(program)
+    first, *others = (build(program, threads=threads)(**arrays) for threads in (1, 2, 5))
+    for other in others:
+        for one, two in zip(first, other, strict=True):
+            assert np.array_equal(one.view("uint8"), two.view("uint8"))
+
+
+def test_rows_of_a_layer_norm_are_walked_twice():
+    program = accumulated(rowwise(lower(layer_norm(300, 128))))
+    reading = [nest for nest in program.nests if _times_read(nest, "H")]
+    assert len(reading) == 1
+    loops = [
+        each
+        for each in statements(reading[0].body)
+        if isinstance(each, For) and any(_reads(inner, "X") for inner in each.body)
+    ]
+    assert len(loops) == 2
+
+
+def test_equal_sums_are_made_once():
+    x, k = place("x", 40, 100), ea.reduce_axis((0, 100), name="k")
+    a = ea.compute((40,), lambda i: ea.sum(x[i, k], axis=k), name="a")
+    b = ea.compute((40,), lambda i: ea.sum(x[i, k], axis=k) * a[i], name="b")
+    (nest,) = settled(rowwise(lower([b]))).nests
+    assert _times_read(nest, "x") == 1
+    assert not rowwise(lower([b])).temporaries
+
+
+def test_values_of_a_row_that_are_read_elsewhere_are_stored():
+    x, k = place("x", 40, 100), ea.reduce_axis((0, 100), name="k")
+    a = ea.compute((40,), lambda i: ea.sum(x[i, k], axis=k), name="a")
+    y = ea.compute((40, 100), lambda i, j: x[i, j] - a[i], name="y")
+    z = ea.compute((40,), lambda i: a[39 - i], name="z")
+    program = lower([y, z])
+    joined = rowwise(program)
+    assert len(joined.nests) == 2
+    assert [tensor.name for tensor in joined.temporaries] == ["a"]
+    arrays = drawn(program)
+    pairs = zip(run(joined, arrays).outputs, run(program, arrays).outputs, strict=True)
+    for got, expected in pairs:
+        # A value that is not stored between is not rounded between.
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_rows_that_need_their_neighbours_stay_apart():
+    x, k = place("x", 40, 100), ea.reduce_axis((0, 100), name="k")
+    a = ea.compute((40,), lambda i: ea.sum(x[i, k], axis=k), name="a")
+    y = ea.compute((40, 100), lambda i, j: x[i, j] - a[39 - i], name="y")
+    program = lower([y])
+    assert len(rowwise(program).nests) == 2
+
+
+def test_short_rows_are_left_to_tiles():
+    program = lower(layer_norm(300, 7))
+    stored = [nest for nest in accumulated(rowwise(program)).nests if nest.stage.name == "dX"]
+    assert not any(isinstance(each, Accumulate) for each in statements(stored[0].body))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(3, 17), (5, 64), (40, 67), (301, 130)], ids=str)
+@pytest.mark.parametrize("offset", [0, 1, 5])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_results_past_the_caches_are_the_same(
+    family, offset, shape, dtype, anything, fresh, monkeypatch
+):
+    program = lower(FAMILIES[family][0](*shape, dtype))
+    arrays = drawn(program)
+    expected = build(program)(**arrays)
+    monkeypatch.setattr(streams, "LARGE", 1)
+    monkeypatch.setenv("EQSATAD_CACHE_DIR", "")
+    kernel = build(program)
+    assert "nontemporal" in kernel.source
+    # Where an array begins says which vectors are whole lines. Products may be fused into sums
+    # in one place and not in another.
+    tolerance = 1e-6 if dtype == "float32" else 1e-14
+    out = [shifted(each, offset) for each in expected]
+    for got, wanted in zip(kernel(**arrays, out=out), expected, strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=tolerance, atol=tolerance)
+
+
+def shifted(array, offset):
+    """An array of this shape that begins ``offset`` elements after a multiple of 64 bytes."""
+    room = np.empty(array.size + 64, array.dtype)
+    start = -room.ctypes.data % 64 // array.itemsize + offset
+    return room[start : start + array.size].reshape(array.shape)
+
+
+def test_results_that_are_read_again_are_not_stored_past_the_caches(monkeypatch):
+    monkeypatch.setattr(streams, "LARGE", 1)
+    dx, db = bias_behind_relu(40, 70)
+    program = lower([dx, db])
+    assert [tensor.name for tensor in streams.large(program)] == ["dB"]
+
+
+def test_not_a_number_stays_in_its_row_and_its_column(anything, fresh):
+    program = lower(layer_norm(70, 90))
+    arrays = drawn(program)
+    arrays["H"][3, 5], arrays["X"][60, 80] = np.nan, np.inf
+    got = build(program)(**arrays)
+    with np.errstate(invalid="ignore"):
+        expected = layer_norm_by_hand(arrays)
+    for ours, theirs in zip(got, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_programs_with_exact_sums_are_not_joined(fresh):
+    program = lower(layer_norm(65, 70))
+    assert len(prepare(program, MACHINE, exact=True).nests) == len(program.nests)
+
+
+def _reads(statement, name):
+    nodes = postorder(*expressions_of(statement))
+    return any(isinstance(node, Read) and node.tensor.name == name for node in nodes)
+
+
+def _times_read(nest, name):
+    """How many statements of ``nest`` read the tensor called ``name``."""
+    return sum(_reads(each, name) for each in statements(nest.body))

@@ -1,0 +1,151 @@
+"""One kernel for all sizes: right at every size, in tiles where the sizes of a call allow it."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.kernel_cases import CASES
+from benchmarks.symbolic_kernels import symbolic, values
+from eqsatad import cache
+from eqsatad.backends import build, cpu
+from eqsatad.backends.access import flat
+from eqsatad.backends.cpu.decided import decided
+from eqsatad.backends.cpu.machine import load
+from eqsatad.backends.cpu.margins import with_margins
+from eqsatad.backends.cpu.source import Machine, write
+from eqsatad.backends.kernel import Kernel
+from eqsatad.loops.interpret import run
+from eqsatad.loops.lower import lower
+from eqsatad.loops.nest import For, If, statements
+from eqsatad.terms import builders as ea
+from eqsatad.terms.linear import linear
+from eqsatad.terms.nodes import Axis
+
+MACHINES = [Machine(64, 32), Machine(32, 16), Machine(16, 16)]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(cache.VARIABLE, str(tmp_path_factory.mktemp("objects")))
+        yield
+
+
+def product(dtype="float32"):
+    n, k, m = ea.size("n"), ea.size("k"), ea.size("m")
+    a = ea.placeholder((n, k), name="a", dtype=dtype)
+    b = ea.placeholder((k, m), name="b", dtype=dtype)
+    r = ea.reduce_axis((0, k), name="r")
+    return lower([ea.compute((n, m), lambda i, j: ea.sum(a[i, r] * b[r, j], axis=r), name="c")])
+
+
+def made(program, machine):
+    prepared = cpu.prepare(program, machine)
+    source = write(prepared, machine)
+    launch = cpu.Launcher(prepared, load(source.text, source.outside), 1)
+    return Kernel(program, target="cpu", source=source.text, launch=launch)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    sizes=st.tuples(*[st.integers(1, 140)] * 3),
+    machine=st.sampled_from(MACHINES),
+    dtype=st.sampled_from(["float32", "float64"]),
+)
+def test_product_of_matrices_is_right_at_every_size(sizes, machine, dtype):
+    rng = np.random.default_rng(0)
+    n, k, m = sizes
+    a = rng.standard_normal((n, k)).astype(dtype)
+    b = rng.standard_normal((k, m)).astype(dtype)
+    kernel = made(product(dtype), machine)
+    # Sums of up to 140 products of size one.
+    np.testing.assert_allclose(kernel(a, b)[0], a @ b, rtol=1e-4, atol=1e-4)
+
+
+def test_threads_change_nothing():
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal((259, 131)).astype("float32")
+    b = rng.standard_normal((131, 389)).astype("float32")
+    one, two = (build(product(), "cpu", threads=count)(a, b)[0] for count in (1, 2))
+    np.testing.assert_array_equal(one, two)
+
+
+def test_sizes_of_a_call_choose_among_tiles():
+    source = made(product(), MACHINES[0]).source
+    bodies = source.split("define internal void @")[1:]
+    assert [body.split(".body")[0] for body in bodies] == ["step0", "step0.1", "step0.2", "step0.3"]
+    # The last ones are for rows shorter than a vector.
+    assert ["llvm.masked.store" in body for body in bodies] == [False, False, True, True]
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if symbolic(CASES[name]) is not None])
+def test_gradient_means_the_same_with_and_without_known_sizes(name):
+    case = CASES[name]
+    problem = case.make(**case.small)
+    definition = symbolic(case)
+    kernel = definition.build("cpu")
+    sizes = values(definition, problem.arrays)
+    arrays = {each: problem.arrays[each] for each in kernel.inputs}
+    named = {each: sizes[each] for each in kernel.sizes}
+    known = problem.ours.build("reference")
+    expected = known(**{each: problem.arrays[each] for each in known.inputs})
+    for found, wanted in zip(kernel(**arrays, **named), expected, strict=True):
+        # Sums in another order: a few roundings of float32.
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["W1dX", "W2dX", "W20dX"])
+def test_zeros_around_a_copy_make_no_nan_of_an_infinity(name):
+    case = CASES[name]
+    problem = case.make(**case.small)
+    definition = symbolic(case)
+    kernel = definition.build("cpu")
+    exact = build(kernel.loops, "cpu", exact=True)
+    sizes = values(definition, problem.arrays)
+    random = np.random.default_rng(0)
+    arrays = {each: problem.arrays[each].copy() for each in kernel.inputs}
+    for array in arrays.values():
+        for place in random.integers(array.size, size=2):
+            array.reshape(-1)[place] = random.choice([np.inf, -np.inf, np.nan])
+    named = {each: sizes[each] for each in kernel.sizes}
+    for found, expected in zip(kernel(**arrays, **named), exact(**arrays, **named), strict=True):
+        np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
+        np.testing.assert_array_equal(np.isinf(found), np.isinf(expected))
+
+
+def test_bounds_of_a_convolution_of_any_size_become_zeros_of_a_copy():
+    definition = symbolic(CASES["W1dX"])
+    assert definition is not None
+    *_, nest = with_margins(definition.build("reference").loops).nests
+    sums = [each for each in statements(nest.body[:1]) if isinstance(each, For)]
+    assert not any(bound.free for each in sums for bound in (each.start, each.stop))
+
+
+def test_conditions_that_loops_decide_are_gone():
+    definition = symbolic(CASES["W2dX"])
+    assert definition is not None
+    program = decided(definition.build("reference").loops)
+    found = [each for nest in program.nests for each in statements(nest.body)]
+    assert not any(isinstance(each, If) for each in found)
+
+
+def test_conditions_that_loops_leave_open_stay():
+    n = ea.size("n")
+    x = ea.placeholder((n,), name="x")
+    y = ea.compute((n,), lambda i: ea.select((i < 7) & (i >= 0), x.get(i - 1), -1.0), name="y")
+    program = lower([y])
+    given = {"x": np.arange(9, dtype="float32")}
+    for outputs in (run(each, given, {"n": 9}).outputs for each in (program, decided(program))):
+        np.testing.assert_array_equal(outputs[0], [0, 0, 1, 2, 3, 4, 5, -1, -1])
+
+
+def test_quotients_and_remainders_of_a_place_are_the_place():
+    c, h, w = (ea.size(name) for name in "chw")
+    x = ea.placeholder((c, h, w), name="x")
+    place = Axis("k", c * h * w)
+    row = place // w
+    form = flat(x, (row // h, row % h, place % w))
+    assert form == linear(place)
+    other = flat(x, (row // h, (place + 1) // w % h, place % w))
+    assert other != linear(place)
