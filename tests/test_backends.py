@@ -153,6 +153,18 @@ def test_out_with_strides_is_filled():
     assert not whole[::2].any()
 
 
+@pytest.mark.parametrize("times", [1, 2])
+def test_large_result_begins_with_a_line_of_the_caches(times):
+    a, b = vectors(300_001)
+    kernel = added()
+    for _ in range(times):
+        (result,) = kernel(a, b)
+    assert result.ctypes.data % 64 == 0
+    assert result.flags.writeable
+    assert np.array_equal(result, a + b)
+    assert kernel.prepare(a, b).outputs[0].ctypes.data % 64 == 0
+
+
 def test_out_that_does_not_fit_is_refused():
     a, b = vectors()
     kernel = added()

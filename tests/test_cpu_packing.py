@@ -162,3 +162,52 @@ def test_sums_are_apart_from_loops_that_do_not_read_the_same(same, apart):
     arrays = {t.name: rng.standard_normal([e.value for e in t.shape]) for t in program.inputs}
     (ours,), (theirs,) = (run(each, arrays).outputs for each in (found, program))
     np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+
+
+def test_long_sum_for_each_term_of_a_sum_is_apart():
+    a, b, h = place(30, 20, 25, name="a"), place(30, 25, name="b"), place(20, name="h")
+    r, s, t = reduced(20, "r"), reduced(30, "s"), reduced(25, "t")
+    inner = ea.sum(a[s, r, t] * b[s, t], axis=(s, t))
+    program = lower([ea.compute((9,), lambda i: ea.sum(h[r] * inner, axis=r), name="y")])
+    found = parted(program)
+    assert [len(each.shape) for each in found.temporaries][-1] <= 2
+    assert len(found.nests) > len(program.nests)
+    rng = np.random.default_rng(0)
+    arrays = {t.name: rng.standard_normal([e.value for e in t.shape]) for t in program.inputs}
+    (ours,), (theirs,) = (run(each, arrays).outputs for each in (found, program))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+
+
+def test_what_is_read_across_several_times_is_copied():
+    c, b = place(18, 40, name="c"), place(12, name="b")
+    program = lower([ea.compute((40, 12, 18), lambda i, j, k: c[k, i] * b[j], name="y")])
+    found = packed(program, VECTOR)
+    assert [each.name for each in found.temporaries] == ["c_packed_1"]
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(shape).astype("float32") for shape in ((18, 40), (12,))]
+    expected = np.einsum("ki,j->ijk", *arrays)
+    np.testing.assert_allclose(build(program, "cpu")(*arrays)[0], expected, rtol=1e-6)
+
+
+def test_rows_are_copied_with_the_zeros_at_their_ends():
+    program = packed(program_of(strided(1, 3, image=(2, 30, 20, 20), pad=1)), VECTOR)
+    (copy,) = [nest for nest in program.nests if nest.stage.name == "H_packed_1"]
+    lasts = [chain(each)[0][-1].stop.value for each in copy.body]
+    assert set(lasts) == {22}
+
+
+@pytest.mark.parametrize(("stride", "kernel", "pad"), [(1, 3, 1), (2, 1, 0), (2, 3, 1)])
+def test_nan_and_infinity_reach_the_same_results_on_every_number_of_threads(stride, kernel, pad):
+    problem = strided(stride, kernel, image=(9, 21, 9, 10), pad=pad)
+    program = program_of(problem)
+    rng = np.random.default_rng(0)
+    arrays = []
+    for tensor in program.inputs:
+        array = rng.standard_normal([extent.value for extent in tensor.shape]).astype("float32")
+        flat_array = array.reshape(-1)
+        flat_array[rng.integers(0, array.size, 4)] = [np.inf, -np.inf, np.nan, 0.0]
+        arrays.append(array)
+    (expected,) = build(program, "reference")(*arrays)
+    alone, several = (build(program, "cpu", threads=count)(*arrays)[0] for count in (1, 3))
+    np.testing.assert_array_equal(alone, several)
+    np.testing.assert_allclose(alone, expected, rtol=1e-3, atol=1e-3)

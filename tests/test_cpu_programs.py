@@ -283,3 +283,25 @@ def test_exponential_is_right_where_no_instruction_scales_by_powers_of_two(dtype
     # Two and a half units of the last place; subnormal numbers have fewer places.
     tiny = np.finfo(dtype).smallest_subnormal
     np.testing.assert_allclose(found, expected, rtol=2.5 * np.finfo(dtype).eps, atol=2 * tiny)
+
+
+def outer_product(rows, columns, images):
+    """A sum over ``images`` of products that go over the whole of an image at once."""
+    h = ea.placeholder((images, rows), name="h")
+    x = ea.placeholder((images, columns, 7, 7), name="x")
+    n = ea.reduce_axis((0, images), "n")
+    return ea.compute(
+        (rows, columns, 7, 7),
+        lambda i, j, p, q: ea.sum(h[n, i] * x[n, j, p, q], n),
+        name="y",
+    )
+
+
+def test_loops_that_are_joined_are_long_enough_for_vectors():
+    program = lower([outer_product(512, 64, 60)])
+    assert packed(program, 64).temporaries == ()
+
+
+def test_vectors_out_of_many_pages_in_turns_are_copied():
+    program = lower([outer_product(64, 64, 512)])
+    assert packed(program, 64).temporaries

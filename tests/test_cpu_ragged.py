@@ -100,3 +100,39 @@ def test_sum_under_a_condition_reads_nothing_that_is_not_there(guarded):
     taken = at[:, places] == 1
     taken &= inside if guarded else True
     np.testing.assert_allclose(got, np.where(taken, x[:, places], 0).sum(1), rtol=1e-5)
+
+
+def stencil(rows, columns):
+    """Each place plus what is beside it in its row and its column, where there is something."""
+    h = ea.placeholder((rows, columns), name="h", dtype="float32")
+
+    def body(i, j):
+        above = ea.select(i >= 1, h[i - 1, j], 0.0)
+        below = ea.select(i < rows - 1, h[i + 1, j], 0.0)
+        left = ea.select(j >= 1, h[i, j - 1], 0.0)
+        right = ea.select(j < columns - 1, h[i, j + 1], 0.0)
+        return h[i, j] * 0.5 + above + below + left * 2.0 + right
+
+    return ea.compute((rows, columns), body, name="y")
+
+
+def expected_of(h):
+    y = h * 0.5
+    y[1:] += h[:-1]
+    y[:-1] += h[1:]
+    y[:, 1:] += 2 * h[:, :-1]
+    y[:, :-1] += h[:, 1:]
+    return y
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("size", [(130, 70), (131, 33), (40, 200)], ids=str)
+def test_border_columns_run_with_their_rows(size, threads, monkeypatch, tmp_path):
+    """The rows of both are told apart by an index that is the row plus one."""
+    monkeypatch.setenv("EQSATAD_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr("eqsatad.backends.cpu.source.ALONE", 0)
+    monkeypatch.setattr("eqsatad.backends.cpu.source.CHUNK", 1_000_000)
+    kernel = build(lower([stencil(*size)]), threads=threads)
+    h = np.random.default_rng(0).standard_normal(size).astype("float32")
+    np.testing.assert_allclose(kernel(h)[0], expected_of(h), rtol=1e-5, atol=1e-5)
+    assert "train" in kernel.source

@@ -14,6 +14,8 @@ from eqsatad.backends.cpu.decided import decided
 from eqsatad.backends.cpu.machine import load
 from eqsatad.backends.cpu.margins import with_margins
 from eqsatad.backends.cpu.source import Machine, write
+from eqsatad.backends.cpu.workspace import Workspaces
+from eqsatad.backends.extents import value
 from eqsatad.backends.kernel import Kernel
 from eqsatad.loops.interpret import run
 from eqsatad.loops.lower import lower
@@ -114,6 +116,35 @@ def test_zeros_around_a_copy_make_no_nan_of_an_infinity(name):
         np.testing.assert_array_equal(np.isinf(found), np.isinf(expected))
 
 
+CONVOLUTIONS = {name: symbolic(CASES[name]) for name in ("W1dX", "W1dW", "W2dX", "W2dW", "W5dX")}
+BUILT: dict[str, Kernel] = {}
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    name=st.sampled_from(sorted(CONVOLUTIONS)),
+    channels=st.tuples(*[st.integers(1, 20)] * 2),
+    image=st.tuples(*[st.integers(1, 37)] * 2),
+)
+def test_convolution_is_right_at_every_size(name, channels, image):
+    if name not in BUILT:
+        BUILT[name] = CONVOLUTIONS[name].build("cpu")
+    kernel = BUILT[name]
+    sizes = dict(zip("ncfhw", (2, *channels, *image), strict=True))
+    rng = np.random.default_rng(0)
+    arrays = {
+        tensor.name: rng.standard_normal(
+            [value(extent, sizes) for extent in tensor.shape], "float32"
+        )
+        for tensor in kernel.loops.inputs
+    }
+    named = {each: sizes[each] for each in kernel.sizes}
+    exact = build(kernel.loops, "cpu", exact=True)(**arrays, **named)
+    for found, expected in zip(kernel(**arrays, **named), exact, strict=True):
+        # Sums of up to 2738 products of size one, in another order.
+        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
+
+
 def test_bounds_of_a_convolution_of_any_size_become_zeros_of_a_copy():
     definition = symbolic(CASES["W1dX"])
     assert definition is not None
@@ -149,3 +180,13 @@ def test_quotients_and_remainders_of_a_place_are_the_place():
     assert form == linear(place)
     other = flat(x, (row // h, (place + 1) // w % h, place % w))
     assert other != linear(place)
+
+
+def test_memory_of_temporaries_is_kept_for_the_same_sizes():
+    spaces = Workspaces(CONVOLUTIONS["W1dX"].build("cpu").launch.program)
+    sizes = [2, 3, 4, 5, 6]
+    first = spaces.take(sizes)
+    spaces.give_back(first)
+    assert spaces.take(sizes) is first
+    spaces.give_back(first)
+    assert spaces.take([2, 3, 4, 7, 8]) is not first

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from math import prod
 from os import PathLike
 from pathlib import Path
 from time import perf_counter
@@ -92,12 +93,18 @@ class Slot:
         return tuple(value(extent, sizes) for extent in self.tensor.shape)
 
 
-Result: TypeAlias = tuple[tuple[int, ...], np.dtype[np.generic]]
-# The sizes of a call, and the shapes and dtypes of its results; the same with its arrays before.
+Maker: TypeAlias = Callable[[tuple[int, ...], np.dtype[np.generic]], Array]
+Result: TypeAlias = tuple[tuple[int, ...], np.dtype[np.generic], Maker]
+# The sizes of a call, and the shapes and dtypes of its results with what makes them; the same with
+# its arrays before.
 Form: TypeAlias = tuple[Sequence[int], Sequence[Result]]
 Plain: TypeAlias = tuple[Sequence[Array], Sequence[int], Sequence[Result]]
 # Of how many forms of calls a kernel keeps what it found out.
 FORMS = 64
+# Bytes of a line of the caches, and those from which on a result begins with one: elsewhere every
+# vector that is stored touches two lines.
+LINE = 64
+LARGE = 1 << 20
 
 
 class Prepared:
@@ -246,12 +253,12 @@ class Kernel:
         """Where the launcher writes: new arrays or ``out``, if that certainly overlaps nothing."""
         taken, _, results = plain
         if out is None:
-            return [np.empty(shape, dtype) for shape, dtype in results]
+            return [make(shape, dtype) for shape, dtype, make in results]
         given = list(out) if isinstance(out, list | tuple) else [out]
         if len(given) != len(self._gives):
             return None
         filled: list[Array] = []
-        for slot, (shape, _), array in zip(self._gives, results, given, strict=True):
+        for slot, (shape, *_), array in zip(self._gives, results, given, strict=True):
             if not slot.fits(array) or array.shape != shape or not array.flags.writeable:
                 return None
             if any(may_share_memory(array, other) for other in (*taken, *filled)):
@@ -267,7 +274,11 @@ class Kernel:
             return
         told = [named[name] for name in self.sizes if name in named]
         key = (*told, *(array.shape for array in arrays))
-        results = [(slot.sized(sizes), slot.storage) for slot in self._gives]
+        shapes = [slot.sized(sizes) for slot in self._gives]
+        results = [
+            (shape, slot.storage, _maker(shape, slot.storage))
+            for slot, shape in zip(self._gives, shapes, strict=True)
+        ]
         self._forms[key if self.sizes else ()] = [sizes[name] for name in self.sizes], results
 
     def _checked(
@@ -334,9 +345,13 @@ class Kernel:
     ) -> list[Array]:
         shapes = [slot.sized(sizes) for slot in self._gives]
         if out is None:
+            dtypes = [
+                STORAGE["float32" if slot.dtype == "bfloat16" else slot.dtype]
+                for slot in self._gives
+            ]
             return [
-                np.empty(shape, "float32" if slot.dtype == "bfloat16" else STORAGE[slot.dtype])
-                for slot, shape in zip(self._gives, shapes, strict=True)
+                _maker(shape, dtype)(shape, dtype)
+                for shape, dtype in zip(shapes, dtypes, strict=True)
             ]
         given = list(out) if isinstance(out, list | tuple) else [out]
         if len(given) != len(shapes):
@@ -358,6 +373,18 @@ class Kernel:
             result[...] = store
         else:
             result[...] = from_bits(store)
+
+
+def _maker(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Maker:
+    """What makes a result."""
+    return in_lines if dtype.itemsize * prod(shape) >= LARGE else np.empty
+
+
+def in_lines(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:
+    """A new array that begins with a line of the caches."""
+    block = np.empty(dtype.itemsize * prod(shape) + LINE, "uint8")
+    start: int = -block.__array_interface__["data"][0] % LINE
+    return np.ndarray(shape, dtype, block, start)
 
 
 def to_bits(array: Array) -> Array:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from math import prod
 
 from eqsatad.backends.cpu.effort import index
@@ -19,16 +20,13 @@ from eqsatad.loops.nest import (
     Store,
 )
 from eqsatad.terms.linear import Linear, expression, linear
-from eqsatad.terms.nodes import (
-    Axis,
-    Const,
-    Expr,
-    Read,
-    Tensor,
-)
+from eqsatad.terms.nodes import Apply, Axis, Const, Expr, Read, Select, Tensor
+from eqsatad.terms.ops import GE, LT
 
 # The longest sum whose axis does not decide how a copy lies.
 FEW = 8
+# The shortest row that is copied in one go with the zeros at its ends.
+WIDE = 16
 
 
 @dataclass(frozen=True)
@@ -194,17 +192,25 @@ def place_in(part: Part, parts: Sequence[Part], forms: Sequence[Linear]) -> Line
 
 
 def borders(layout: Layout, copy: Tensor) -> Iterator[Statement]:
-    """Zeros in what the source does not fill."""
+    """Zeros in what the source does not fill, except for what `filling` does of it."""
     full = [(0, part.extent) for part in layout.parts]
     for place, (part, span) in enumerate(zip(layout.parts, layout.filled, strict=True)):
+        if place == len(full) - 1 and _by_rows(layout):
+            continue
         for border in ((0, span[0]), (span[1], part.extent)):
             if border[0] < border[1]:
                 spans = [*full[:place], border, *full[place + 1 :]]
                 yield _over(copy, spans, lambda _: Const(0.0, copy.dtype))
 
 
+def _by_rows(layout: Layout) -> bool:
+    """Whether whole rows are copied with the zeros at their ends."""
+    return not layout.across and layout.parts[-1].extent >= WIDE
+
+
 def filling(layout: Layout, copy: Tensor) -> Statement:
     """The source copied to its place."""
+    zero = Const(0.0, copy.dtype)
 
     def element(places: Sequence[Linear]) -> Expr:
         indices = [Linear.build(0, ()) for _ in layout.tensor.shape]
@@ -213,7 +219,15 @@ def filling(layout: Layout, copy: Tensor) -> Statement:
             indices[part.source] += moved.scaled(part.step)
         return Read(layout.tensor, tuple(map(expression, indices)))
 
-    return _over(copy, layout.filled, element)
+    def within(places: Sequence[Linear]) -> Expr:
+        (low, high), last = layout.filled[-1], expression(places[-1])
+        tests = [Apply(GE, (last, index(low)))] if low else []
+        tests += [Apply(LT, (last, index(high)))] if high < layout.parts[-1].extent else []
+        return reduce(lambda value, test: Select(test, value, zero), tests, element(places))
+
+    if not _by_rows(layout):
+        return _over(copy, layout.filled, element)
+    return _over(copy, [*layout.filled[:-1], (0, layout.parts[-1].extent)], within)
 
 
 def _over(

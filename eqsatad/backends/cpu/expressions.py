@@ -469,8 +469,8 @@ class Expressions:
         fits = all((high := interval(arg)[1]) is not None and high <= NARROW for arg in args)
         if not (whole and fits and values[0].lanes):
             return positive_division(self.w, op, values[0], values[1], whole)
-        narrow = [self.w.convert("trunc", value, "i32") for value in values]
-        return self.w.convert("zext", positive_division(self.w, op, *narrow, whole), "i64")
+        a, b = (self.w.convert("trunc", value, "i32") for value in values)
+        return self.w.convert("zext", positive_division(self.w, op, a, b, whole), "i64")
 
     def _select(self, cond: Expr, then: Expr, other: Expr, point: Point) -> Value:
         test = self.value(cond, point)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from math import prod
 
 from eqsatad.backends.blocks import touched
-from eqsatad.backends.cpu.tiles import chain, length, typical
+from eqsatad.backends.cpu.tiles import TYPICAL, chain, typical
 from eqsatad.loops.nest import (
     Block,
     For,
@@ -25,6 +25,7 @@ from eqsatad.loops.nest import (
     replaced,
     scheduled,
 )
+from eqsatad.terms.linear import normal
 from eqsatad.terms.nodes import Apply, Axis, Const, Expr, Read, Tensor
 from eqsatad.terms.ops import ADD, MUL, NEG, SUB
 from eqsatad.terms.walk import postorder, substitute
@@ -51,7 +52,7 @@ def _without(program: LoopProgram, tensor: Tensor) -> LoopProgram:
     using = [nest for nest in others if tensor in touched(nest.body)]
     if any(scheduled(nest.body) for nest in (*makers, *using)):
         return program
-    elements = prod(extent.value for extent in tensor.shape if isinstance(extent, Const))
+    elements = prod(each.value if isinstance(each, Const) else TYPICAL for each in tensor.shape)
     times = sum(_times(nest.body, tensor, 1.0) for nest in others)
     if times > TIMES * elements:
         return program
@@ -61,7 +62,7 @@ def _without(program: LoopProgram, tensor: Tensor) -> LoopProgram:
 
 
 def _elementwise(nest: Nest) -> Store | None:
-    """The only store of ``nest``, if it is a cheap value at each element of known extents."""
+    """The only store of ``nest``, if it is a cheap value at each element."""
     if len(nest.body) != 1:
         return None
     loops, body = chain(nest.body[0])
@@ -81,7 +82,7 @@ def _elementwise(nest: Nest) -> Store | None:
 def _covers(loop: For, extent: Expr) -> bool:
     start = loop.start
     from_zero = isinstance(start, Const) and start.value == 0
-    return from_zero and isinstance(extent, Const) and length(loop) == extent.value
+    return from_zero and normal(loop.stop) is normal(extent)
 
 
 def _cheap(value: Expr) -> bool:

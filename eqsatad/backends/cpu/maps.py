@@ -16,7 +16,7 @@ from eqsatad.backends.access import flat
 from eqsatad.backends.cpu.expressions import PERMUTES, PICKED, repeating
 from eqsatad.backends.cpu.fusion import fused
 from eqsatad.backends.cpu.scalars import BYTES, STORED
-from eqsatad.backends.cpu.tiles import Tile, chain, independent, length, stride
+from eqsatad.backends.cpu.tiles import Tile, chain, independent, length, most, stride
 from eqsatad.loops.nest import Block, For, Statement, Store, expressions_of, replaced
 from eqsatad.terms.linear import Linear, normal
 from eqsatad.terms.nodes import FLOATS, Apply, Axis, Const, Expr, Read, Tensor
@@ -35,16 +35,19 @@ PAGE = 4096
 WAYS = 8
 
 
-def mapped(statement: Statement, vector: int) -> Tile | None:
-    """The tile for ``statement`` if it only stores values, a vector of them at a time."""
+def mapped(statement: Statement, vector: int, *, large: bool = False) -> Tile | None:
+    """The tile for ``statement`` if it only stores values, a vector of them at a time.
+
+    With ``large``, loops of unknown length are taken to have a vector, which the tile `needs`.
+    """
     loops, body = fused(*chain(statement))
-    found = _tile(loops, body, vector)
+    found = _tile(loops, body, vector, large)
     if found is None and vector == PERMUTES and (pair := joined(loops, body)) is not None:
         found = _tile(*pair, vector)
     return found
 
 
-def _tile(loops: Sequence[For], body: Block, vector: int) -> Tile | None:
+def _tile(loops: Sequence[For], body: Block, vector: int, large: bool = False) -> Tile | None:
     """The tile with vectors along the innermost of ``loops`` where that is possible."""
     stores = [each for each in body if isinstance(each, Store)]
     if not loops or len(stores) < len(body) or not independent(loops, body, stores):
@@ -58,9 +61,13 @@ def _tile(loops: Sequence[For], body: Block, vector: int) -> Tile | None:
     for loop in reversed(loops):
         permuted = [read for read in reads if repeating(read, loop.axis) is not None]
         whole = [read for read in reads if read not in permuted]
-        if (length(loop) or 0) >= lanes and _along(loop.axis, stores, whole):
+        extent = length(loop)
+        open_ended = extent is None and large and most(loop) is None
+        unknown = frozenset({loop.axis} if open_ended else ())
+        if (unknown or (extent or 0) >= lanes) and _along(loop.axis, stores, whole):
             rows = _steady(loops, reads) if permuted else _rows(loops, loop.axis, stores, reads)
-            return Tile(tuple(loops), body, loop.axis, lanes, False, {loop.axis: 1, **rows})
+            counts = {loop.axis: 1, **rows}
+            return Tile(tuple(loops), body, loop.axis, lanes, False, counts, sure=unknown)
     return None
 
 

@@ -19,6 +19,7 @@ from eqsatad.backends.blocks import touched
 from eqsatad.backends.cpu.copies import Layout, borders, filling, layout_of, place_in, together
 from eqsatad.backends.cpu.effort import index
 from eqsatad.backends.cpu.expressions import PICKED
+from eqsatad.backends.cpu.fusion import fused
 from eqsatad.backends.cpu.products import (
     Products,
     affine,
@@ -32,7 +33,7 @@ from eqsatad.backends.cpu.products import (
 )
 from eqsatad.backends.cpu.repairs import again, transparent
 from eqsatad.backends.cpu.results import kept, worth_keeping
-from eqsatad.backends.cpu.scalars import BYTES, COMPUTED
+from eqsatad.backends.cpu.scalars import BYTES, COMPUTED, STORED
 from eqsatad.backends.cpu.taps import tapped
 from eqsatad.backends.cpu.tilecosts import ADD_UP
 from eqsatad.backends.cpu.tiles import chain, length, stride
@@ -66,6 +67,11 @@ KEPT = 0.5
 SHARED = 4
 WORTH = 0.5
 
+# Bytes of a page, how many of them a CPU finds at once, and what products cost, compared with
+# others, that go through more of them in turns.
+PAGE = 4096
+PAGES = 64
+LEAPING = 1.3
 # How often an element must be read across for a copy to pay where nothing is added up.
 REREAD = 2
 
@@ -325,7 +331,12 @@ def _choice(products: Products, lane: Axis, lanes: int, keeps: bool) -> Choice |
             return None
         layouts.append(layout)
     points = prod(extents.values())
-    vectors = points / extents[lane] * ceil(extents[lane] / lanes)
+    as_it_is = not keeps and all(layout.natural for layout in layouts)
+    along = _stretch(products, lane) if as_it_is else extents[lane]
+    vectors = points / along * ceil(along / lanes)
+    if any(layout.natural and _leaps(products, read, lane)
+           for layout, read in zip(layouts, products.operands, strict=True)):  # fmt: skip
+        vectors *= LEAPING
     copies = sum(_copying(layout) for layout in layouts)
     if _reuse(products, lane, extents) < SHARED or vectors < WORTH * copies:
         return None
@@ -333,6 +344,28 @@ def _choice(products: Products, lane: Axis, lanes: int, keeps: bool) -> Choice |
     ending = KEPT if keeps else _ending(products, lane, lanes)
     left, right = layouts
     return Choice(lane, products, (left, right), keeps, vectors + copies + results * ending)
+
+
+def _leaps(products: Products, read: Read, lane: Axis) -> bool:
+    """Whether vectors of ``read`` come from more pages than a CPU keeps at hand, in turns."""
+    (*_, loop) = products.sums
+    step = stride(read.tensor, read.indices, loop.axis)
+    low, high = products.spans[loop.axis]
+    width = BYTES[STORED[read.tensor.dtype]]
+    return lane in read.free and abs(step or 0) * width >= PAGE and high - low >= PAGES
+
+
+def _stretch(products: Products, lane: Axis) -> int:
+    """How many values vectors along ``lane`` run over once loops are joined; see `fusion`."""
+    left = iter(products.loops)
+    for whole in fused(products.loops, products.loops[-1].body)[0]:
+        parts = [next(left)]
+        while prod(length(part) or 1 for part in parts) < (length(whole) or 0):
+            parts.append(next(left))
+        if lane in (part.axis for part in parts):
+            return length(whole) or 1
+    low, high = products.spans[lane]
+    return high - low + 1
 
 
 def _copying(layout: Layout) -> float:

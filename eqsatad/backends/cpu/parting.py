@@ -7,12 +7,14 @@ of a softmax does, stays with its sum.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from typing import TypeAlias
 
 from eqsatad.backends.blocks import touched
 from eqsatad.backends.cpu.effort import index
+from eqsatad.backends.cpu.packing import names
 from eqsatad.backends.cpu.scalars import COMPUTED, STORED
 from eqsatad.backends.cpu.tiles import added, chain, length, typical
 from eqsatad.loops.nest import (
@@ -32,6 +34,9 @@ from eqsatad.terms.linear import Linear, expression, linear
 from eqsatad.terms.nodes import Axis, Expr, Placeholder, Read, Tensor, Var
 from eqsatad.terms.walk import postorder
 
+Fresh: TypeAlias = Callable[[str], str]
+Name: TypeAlias = Callable[[], str]
+
 # The shortest sum, in terms, that gets a temporary for what it adds up to.
 LEAST = 64
 
@@ -46,33 +51,31 @@ class Parts:
 
 
 def parted(program: LoopProgram) -> LoopProgram:
-    """``program`` with sums apart from the loops that use them."""
+    """``program`` with sums apart from what uses them."""
+    fresh = names(program)
     nests: list[Nest] = []
-    temporaries = list(program.temporaries)
-    taken = {each.name for each in (*program.inputs, *program.outputs, *program.temporaries)}
+    made: list[Tensor] = []
     for nest in program.nests:
-        while (parts := _first(nest, f"{nest.stage.name}_sum_{len(temporaries)}")) is not None:
-            if parts.temporary.name in taken:
-                break
-            temporaries.append(parts.temporary)
+        while (parts := _first(nest, fresh)) is not None:
+            made.append(parts.temporary)
             nests.append(Nest(parts.temporary, (parts.sums,)))
             nest = replace(nest, body=parts.rest)
         nests.append(nest)
-    return replace(program, temporaries=tuple(temporaries), nests=tuple(nests))
+    return replace(program, temporaries=(*program.temporaries, *made), nests=tuple(nests))
 
 
-def _first(nest: Nest, name: str) -> Parts | None:
+def _first(nest: Nest, fresh: Fresh) -> Parts | None:
     """The first sum of ``nest`` that is better apart."""
     if scheduled(nest.body):
         return None
     written = {tensor for tensor, writes in touched(nest.body).items() if writes}
-    for parts in _candidates(nest.body, name):
+    for parts in _candidates(nest.body, lambda: fresh(f"{nest.stage.name}_sum")):
         if written.isdisjoint(_reads((parts.sums,))):
             return parts
     return None
 
 
-def _candidates(block: Block, name: str) -> Iterator[Parts]:
+def _candidates(block: Block, name: Name) -> Iterator[Parts]:
     # Sums that are no part of a loop, then those of each loop.
     yield from filter(None, (_inner((), block, name), _scaled((), block, name)))
     for place, statement in enumerate(block):
@@ -86,7 +89,7 @@ def _candidates(block: Block, name: str) -> Iterator[Parts]:
                 yield replace(found, rest=rest)
 
 
-def _scaled(loops: Sequence[For], block: Block, name: str) -> Parts | None:
+def _scaled(loops: Sequence[For], block: Block, name: Name) -> Parts | None:
     """A sum that loops after it scale, if these do not read again what is summed."""
     first = tuple(each for each in block if not _stores(each))
     last = block[len(first) :]
@@ -103,7 +106,7 @@ def _scaled(loops: Sequence[For], block: Block, name: str) -> Parts | None:
     return _parts(loops, first, var, last, name)
 
 
-def _inner(loops: Sequence[For], block: Block, name: str) -> Parts | None:
+def _inner(loops: Sequence[For], block: Block, name: Name) -> Parts | None:
     """A long sum for each term of another one."""
     for place, outer in enumerate(block):
         match outer:
@@ -125,13 +128,13 @@ def _inner(loops: Sequence[For], block: Block, name: str) -> Parts | None:
     return None
 
 
-def _parts(loops: Sequence[For], first: Block, var: Var, last: Block, name: str) -> Parts | None:
+def _parts(loops: Sequence[For], first: Block, var: Var, last: Block, name: Name) -> Parts | None:
     """``first``, which sets ``var``, in a nest of ``loops``, and ``last``, which reads it."""
     if STORED[var.dtype] != COMPUTED[var.dtype]:
         # Storing would round.
         return None
     shape = tuple(index(length(loop) or 0) for loop in loops) or (index(1),)
-    temporary = Placeholder(name, shape, var.dtype)
+    temporary = Placeholder(name(), shape, var.dtype)
     places = tuple(
         expression(Linear.build(0, ((1, loop.axis),)) - linear(loop.start)) for loop in loops
     ) or (index(0),)

@@ -14,7 +14,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
+from typing import TypeAlias
 
+from eqsatad.backends.access import harmless
 from eqsatad.backends.blocks import touched
 from eqsatad.backends.cpu.fusion import fused
 from eqsatad.backends.cpu.scalars import BYTES, STORED
@@ -26,6 +28,7 @@ from eqsatad.loops.nest import (
     Assign,
     Block,
     For,
+    If,
     LoopProgram,
     Mark,
     Nest,
@@ -36,7 +39,8 @@ from eqsatad.loops.nest import (
     scheduled,
     statements,
 )
-from eqsatad.terms.nodes import Axis, Expr, Read, Tensor, Var
+from eqsatad.terms.nodes import Apply, Axis, Const, Expr, Read, Select, Tensor, Var
+from eqsatad.terms.ops import ADD
 from eqsatad.terms.walk import postorder, substitute
 
 # Elements from which a row is worth its own start and end of a loop.
@@ -55,6 +59,9 @@ def around(loops: Sequence[For], block: Block) -> Block:
 def bounds(loops: Sequence[For]) -> list[tuple[Expr, Expr]]:
     """The ranges of ``loops``."""
     return [(loop.start, loop.stop) for loop in loops]
+
+
+Access: TypeAlias = tuple[Tensor, tuple[Expr, ...]]
 
 
 @dataclass(frozen=True)
@@ -87,15 +94,30 @@ class Part:
         return tuple(dict.fromkeys(each.var for each in self.body if isinstance(each, Assign)))
 
     @cached_property
+    def nodes(self) -> tuple[Expr, ...]:
+        """All that is worked out."""
+        return tuple(postorder(*(expr for each in self.body for expr in expressions_of(each))))
+
+    @cached_property
     def reads(self) -> frozenset[Tensor | Var]:
-        nodes = postorder(*(expr for each in self.body for expr in expressions_of(each)))
-        tensors = {node.tensor for node in nodes if isinstance(node, Read)}
-        return frozenset(tensors | {node for node in nodes if isinstance(node, Var)})
+        tensors = {node.tensor for node in self.nodes if isinstance(node, Read)}
+        return frozenset(tensors | {node for node in self.nodes if isinstance(node, Var)})
+
+    @cached_property
+    def accesses(self) -> tuple[Access, ...]:
+        """Every element that is read or written, once."""
+        stored = (each for each in self.body if isinstance(each, Store | Accumulate))
+        written = [(each.buffer, each.indices) for each in stored]
+        read = [(node.tensor, node.indices) for node in self.nodes if isinstance(node, Read)]
+        return tuple(dict.fromkeys((*written, *read)))
 
     def conflicts(self, other: Part) -> bool:
         """Whether the order of both matters."""
-        touched_here = self.reads | self.writes
-        return bool(self.writes & (other.reads | other.writes) or other.writes & touched_here)
+        return not (
+            self.writes.isdisjoint(other.reads)
+            and self.writes.isdisjoint(other.writes)
+            and self.reads.isdisjoint(other.writes)
+        )
 
     def along(self, other: Part) -> bool:
         """Whether both may be one part if they conflict: what both touch, they touch in one place.
@@ -110,12 +132,14 @@ class Part:
         }
         places: dict[Tensor | Var, set[tuple[Expr, ...]]] = {}
         for part in (self, other.changed(axes)):
-            for tensor, indices in accessed(part):
+            for tensor, indices in part.accesses:
                 places.setdefault(tensor, set()).add(indices)
         own = {loop.axis for loop in self.loops}
         return all(len(places[e]) == 1 and own <= set(*places[e]) for e in shared)
 
     def changed(self, mapping: dict[Expr, Expr]) -> Part:
+        if mapping.keys().isdisjoint((*self.nodes, *self.writes)):
+            return self
         return replace(self, body=replaced(self.body, mapping))
 
     def statement(self) -> Statement:
@@ -195,10 +219,11 @@ def _settled(nest: Nest, past: frozenset[Tensor]) -> Nest:
 def _streamed(nest: Nest, past: frozenset[Tensor]) -> Nest:
     """``nest``, a store at each point, by rows if these are stored past the caches."""
     loops, body = fused(*chain(nest.body[0]))
-    rows = rows_of(*around(loops, body), len(loops) - 1)
+    (statement,) = around(loops, body)
+    rows = rows_of(statement, len(loops) - 1)
     if rows is None or len(loops) < 2 or not past & {b for part in rows.parts for b in part.writes}:
         return nest
-    places = Counter(tensor for part in rows.parts for tensor, _ in set(accessed(part)))
+    places = Counter(tensor for part in rows.parts for tensor, _ in part.accesses)
     # Where an element is read in several places, tiles of several rows read it once.
     if not passable(rows) or max(places.values()) > 1:
         return nest
@@ -236,8 +261,10 @@ def joined(first: Nest, second: Nest) -> Nest | None:
     one, two = (rows_of(nest.body[0], known[0]) for nest in (first, second))
     if one is None or two is None or bounds(one.loops) != bounds(two.loops):
         return None
+    if whole(one).isdisjoint(whole(two)):
+        return None
     both = _together(one, two)
-    fits = apart(both, touched(first.body), touched(second.body)) and _worth(one, two, both)
+    fits = apart(both, touched(first.body), touched(second.body)) and _worth(both)
     return both.nest(second.stage) if fits else None
 
 
@@ -263,11 +290,29 @@ def _part(statement: Statement) -> Part | None:
             return None
         loops.append(loop)
         body = loop.body
+    body = _unconditional(body)
     kind = Assign if loops and not loops[0].parallel else Store
     if not loops and isinstance(statement, Assign | Store):
         return Part((), body)
     same = all(loop.parallel == loops[0].parallel for loop in loops)
     return Part(tuple(loops), body) if same and _only(body, kind) else None
+
+
+def _unconditional(body: Block) -> Block:
+    """``body`` with sums under a condition as sums of what is 0 without it."""
+    match body:
+        case (If(cond, then, ()),) if harmless(cond):
+            values = [added(each) if isinstance(each, Assign) else None for each in then]
+            if all(value is not None and harmless(value) for value in values):
+                return tuple(_chosen(cond, each) for each in then if isinstance(each, Assign))
+    return body
+
+
+def _chosen(cond: Expr, statement: Assign) -> Assign:
+    var, value = statement.var, added(statement)
+    assert value is not None, "only sums are asked for"
+    more = Select(cond, value, Const(0.0, var.dtype))
+    return Assign(var, Apply(ADD, (var, more)))
 
 
 def _only(body: Block, kind: type[Assign] | type[Store]) -> bool:
@@ -326,20 +371,11 @@ def apart(both: Rows, one: dict[Tensor, bool], two: dict[Tensor, bool]) -> bool:
     """Whether what either nest writes and the other touches belongs to the row in both."""
     shared = {tensor for tensor in one.keys() & two.keys() if one[tensor] or two[tensor]}
     axes = tuple(loop.axis for loop in both.loops)
-    accesses = (access for part in both.parts for access in accessed(part))
+    accesses = (access for part in both.parts for access in part.accesses)
     return all(tensor not in shared or indices[: len(axes)] == axes for tensor, indices in accesses)
 
 
-def accessed(part: Part) -> Iterator[tuple[Tensor, tuple[Expr, ...]]]:
-    for each in part.body:
-        if isinstance(each, Store | Accumulate):
-            yield each.buffer, each.indices
-        for node in postorder(*expressions_of(each)):
-            if isinstance(node, Read):
-                yield node.tensor, node.indices
-
-
-def whole(rows: Rows) -> set[tuple[Tensor, tuple[Expr, ...]]]:
+def whole(rows: Rows) -> set[Access]:
     """The elements that differ at each point of the loops of some part, axes by their place."""
     found = set()
     for part in rows.parts:
@@ -347,18 +383,16 @@ def whole(rows: Rows) -> set[tuple[Tensor, tuple[Expr, ...]]]:
         places: dict[Expr, Expr] = {
             loop.axis: Axis(f"place{number}", loop.axis.extent) for number, loop in enumerate(loops)
         }
-        for tensor, indices in accessed(part) if part.loops else ():
+        for tensor, indices in part.accesses if part.loops else ():
             if {loop.axis for loop in loops} <= {axis for each in indices for axis in each.free}:
                 found.add((tensor, tuple(substitute(each, places) for each in indices)))
     return found
 
 
-def _worth(one: Rows, two: Rows, both: Rows) -> bool:
-    """Whether both read the same, and a row that is stored is short enough and long enough."""
-    if not whole(one) & whole(two):
-        return False
+def _worth(rows: Rows) -> bool:
+    """Whether ``rows`` that read the same are better walked than left to nests of their own."""
     # Without stores register tiles take several rows at once, which is for one pass.
-    return passable(both) if both.stores else max(levels(both.parts)) == 1
+    return passable(rows) if rows.stores else max(levels(rows.parts)) == 1
 
 
 def passable(rows: Rows) -> bool:
@@ -374,7 +408,7 @@ def contiguous(part: Part) -> bool:
     """Whether vectors along the innermost loop of ``part`` are read and stored whole."""
     lane = part.loops[-1].axis
     return all(
-        stride(tensor, indices, lane) in (0, 1) for tensor, indices in accessed(part)
+        stride(tensor, indices, lane) in (0, 1) for tensor, indices in part.accesses
     ) and all(
         stride(each.buffer, each.indices, lane) == 1
         for each in part.body
@@ -436,7 +470,9 @@ def _jammed(parts: Sequence[Part]) -> Iterator[Part]:
         body: list[Statement] = []
         for part in same:
             pairs = zip(first.loops, part.loops, strict=True)
-            axes: dict[Expr, Expr] = {theirs.axis: mine.axis for mine, theirs in pairs}
+            axes: dict[Expr, Expr] = {
+                theirs.axis: mine.axis for mine, theirs in pairs if theirs.axis is not mine.axis
+            }
             body.extend(part.changed(axes).body)
         yield Part(loops, tuple(body))
 

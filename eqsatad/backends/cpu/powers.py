@@ -27,6 +27,7 @@ from eqsatad.backends.cpu.floats import (
     polynomial,
     power_of_two,
     scaled,
+    signed,
     size_of,
     split,
 )
@@ -46,47 +47,39 @@ def power(w: Writer, x: Value, y: Value) -> Value:
 
 def _edges(w: Writer, x: Value, y: Value, result: Value) -> Value:
     """``result``, right for the size of ``x`` other than 1, made right for all ``x`` and ``y``."""
-    form = FORMATS[x.kind]
     zero, unit = number(0, x.kind), one(x)
     # A whole number is odd if its half is none; what is infinite is whole and even.
-    whole = w.compare("fcmp oeq", w.intrinsic("floor", y), y)
-    half = w.two("fmul", y, number(0.5, x.kind))
-    even = w.compare("fcmp oeq", w.intrinsic("floor", half), half)
-    known = w.compare("fcmp ord", y, y)
+    whole = _is_whole(w, y)
+    odd = w.two("and", whole, _not(w, _is_whole(w, w.two("fmul", y, number(0.5, x.kind)))))
     same = w.compare("fcmp oeq", size_of(w, x), unit)
-    result = w.select(w.two("and", same, known), unit, result)
-    bits = w.convert("bitcast", x, form.integer)
-    sign = w.two("and", bits, number(-(1 << (form.mantissa + _exponent_bits(x))), form.integer))
-    odd = w.two("and", whole, w.two("xor", even, Value("true", "i1")))
-    sign = w.select(odd, sign, number(0, form.integer))
-    result = w.convert(
-        "bitcast", w.two("or", w.convert("bitcast", result, form.integer), sign), x.kind
-    )
+    result = w.select(w.two("and", same, w.compare("fcmp ord", y, y)), unit, result)
+    result = signed(w, result, w.select(odd, x, unit))
     finite = w.compare("fcmp ogt", x, number(-inf, x.kind))
     below = w.two("and", w.compare("fcmp olt", x, zero), finite)
-    wrong = w.two("and", below, w.two("xor", whole, Value("true", "i1")))
-    result = w.select(wrong, number(nan, x.kind), result)
+    result = w.select(w.two("and", below, _not(w, whole)), number(nan, x.kind), result)
     certain = w.two("or", w.compare("fcmp oeq", y, zero), w.compare("fcmp oeq", x, unit))
     return w.select(certain, unit, result)
 
 
-def _exponent_bits(x: Value) -> int:
-    return {"float": 8, "double": 11}[x.kind]
+def _is_whole(w: Writer, y: Value) -> Value:
+    return w.compare("fcmp oeq", w.intrinsic("floor", y), y)
+
+
+def _not(w: Writer, test: Value) -> Value:
+    return w.two("xor", test, Value("true", "i1"))
 
 
 def _single(w: Writer, size: Value, y: Value) -> Value:
     """For float32, in double; not for a ``size`` of 1 where ``y`` is infinite."""
     k, m = (w.convert("fpext", each, "double") for each in split(w, size))
-    f = w.two("fsub", m, one(m))
-    s = w.two("fdiv", f, w.two("fadd", m, one(m)))
-    z = w.two("fmul", s, s)
+    s = w.two("fdiv", w.two("fsub", m, one(m)), w.two("fadd", m, one(m)))
     series = [2.0, *POLYNOMIALS["double"]["atanh_short"]]
-    logarithm = fma(w, s, horner(w, z, [float(LOG2E) * each for each in series]), k)
+    scaled_series = [float(LOG2E) * each for each in series]
+    logarithm = fma(w, s, horner(w, w.two("fmul", s, s), scaled_series), k)
     exponent = w.two("fmul", w.convert("fpext", y, "double"), logarithm)
     limit = EXPONENT_LIMIT["float"]
     exponent = at_least(w, at_most(w, exponent, limit), -limit)
-    form = FORMATS["double"]
-    whole, bits = nearest(w, exponent, 1.0, form.bias)
+    whole, bits = nearest(w, exponent, 1.0, FORMATS["double"].bias)
     part = w.two("fmul", w.two("fsub", exponent, whole), number(float(LN2), "double"))
     tail = fma(w, part, polynomial(w, "exp_short", part), one(part))
     near = fma(w, part, tail, one(part))
@@ -98,13 +91,12 @@ def _double(w: Writer, size: Value, y: Value) -> Value:
     high, low = _log2(w, size)
     exponent = w.two("fmul", y, high)
     rest = fma(w, y, low, exact_fma(w, y, high, negated(w, exponent)))
-    limit = number(EXPONENT_LIMIT[size.kind], size.kind)
-    ordinary = w.compare("fcmp olt", size_of(w, exponent), limit)
-    rest = w.select(ordinary, rest, number(0, size.kind))
-    bound = EXPONENT_LIMIT[size.kind]
-    exponent = at_least(w, at_most(w, exponent, bound), -bound)
-    whole, bits = nearest(w, exponent, 1.0, 2 * FORMATS[size.kind].bias)
-    scale, scale_low = (number(each, size.kind) for each in parts(LN2, size.kind, 2))
+    limit = EXPONENT_LIMIT["double"]
+    ordinary = w.compare("fcmp olt", size_of(w, exponent), number(limit, "double"))
+    rest = w.select(ordinary, rest, number(0, "double"))
+    exponent = at_least(w, at_most(w, exponent, limit), -limit)
+    whole, bits = nearest(w, exponent, 1.0, 2 * FORMATS["double"].bias)
+    scale, scale_low = (number(each, "double") for each in parts(LN2, "double", 2))
     fraction, lost = _sum(w, w.two("fsub", exponent, whole), rest)
     lost = fma(w, fraction, scale_low, w.two("fmul", lost, scale))
     part, low = _product(w, fraction, scale, lost)

@@ -61,14 +61,23 @@ def _near(a: Statement, b: Statement) -> bool:
     if scheduled((a, b)):
         return False
     ours, theirs = (_lengths(statement) for statement in (a, b))
-    if not ours or len(ours) != len(theirs):
+    if not ours or len(ours) != len(theirs) or _dimensions(a) != _dimensions(b):
         return False
     return all(n == m or 0 < n - NEAR <= m <= n + NEAR for n, m in zip(ours, theirs, strict=True))
 
 
+def _dimensions(statement: Statement) -> list[list[bool]]:
+    """Which loops each index depends on that a nest stores at."""
+    loops, body = chain(statement)
+    stores = [each for each in statements(body) if isinstance(each, Store)]
+    return [[loop.axis in index.free for loop in loops] for index in stores[0].indices]
+
+
 def _lengths(statement: Statement) -> list[int]:
     """The lengths of the loops of a nest; none where one is not known, or carries something."""
-    loops, _ = chain(statement)
+    loops, body = chain(statement)
+    if not any(isinstance(each, Store) for each in statements(body)):
+        return []
     found = [length(loop) for loop in loops if _plain(loop)]
     known = [each for each in found if each is not None]
     return known if len(known) == len(loops) else []

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import prod
+from math import ceil, gcd, prod
 
 from eqsatad.backends.access import flat
 from eqsatad.backends.cpu.caches import Caches
@@ -29,6 +29,10 @@ CROWDED_PART = 0.6
 FAR_SPEED = 40.0
 CROWDED_SPEED = 24.0
 BEYOND_SPEED = 16.0
+# Bytes after which lines belong to the same set of the nearest cache, and lines in a set.
+SETS = 4096
+WAYS = 8
+
 Extents = Mapping[Axis, float]
 
 
@@ -87,9 +91,22 @@ def _speed(between: float | None, caches: Caches) -> float:
     return next(near, BEYOND_SPEED)
 
 
+def refetched(read: Read, rows: Mapping[Axis, int]) -> float:
+    """Cycles in which lines come again that ``rows`` of a tile push out of the nearest cache.
+
+    Lines so many bytes apart that they belong to one set of it leave each other little room.
+    """
+    lines = 1
+    for step, axes in steps(read):
+        together = 1 + sum(prod(rows.get(axis, 1) for axis in each) - 1 for each in axes)
+        if step % LINE == 0:
+            lines *= -(-together // (SETS // gcd(step, SETS)))
+    return 0.0 if lines <= WAYS else lines * LINE / FAR_SPEED
+
+
 def footprint(read: Read, extents: Extents) -> float:
     """The bytes of the lines that ``read`` touches where its axes take so many values."""
-    piece, pieces = BYTES[STORED[read.tensor.dtype]], 1.0
+    piece, pieces = float(BYTES[STORED[read.tensor.dtype]]), 1.0
     for step, axes in steps(read):
         # Axes of one stride overlap: a window of k over n places touches n + k - 1.
         count = 1 + sum(prod(extents.get(axis, 1) for axis in each) - 1 for each in axes)
@@ -99,7 +116,7 @@ def footprint(read: Read, extents: Extents) -> float:
             piece += step * (count - 1)
         else:
             pieces *= count
-    return float(pieces * LINE * -(-piece // LINE))
+    return pieces * LINE * ceil(piece / LINE)
 
 
 @lru_cache(maxsize=65536)

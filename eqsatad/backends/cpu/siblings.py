@@ -1,10 +1,11 @@
 """Nests side by side as one nest, and its borders cut off.
 
 The phases of a strided gradient are nests over the same loops that write every other element.
-As one nest they read their operands once and write whole cache lines. Where a bound of a short
-sum is an extremum that depends on a loop around it, that loop is cut where the other side takes
-over, so that all but the borders have constant bounds. A border along the innermost loop is widened
-to a whole vector, which works some of its neighbours out again.
+As one nest they read their operands once and write whole cache lines; zeros over a longer loop are
+taken apart to go with them. Where a bound of a short sum is an extremum that depends on a loop
+around it, that loop is cut where the other side takes over, so that all but the borders have
+constant bounds. A border along the innermost loop is widened to a whole vector, which works some of
+its neighbours out again.
 """
 
 from __future__ import annotations

@@ -172,7 +172,8 @@ class Step:
         exact = self.options.exact
         if not exact and (running := scanned(self.body[0], machine.vector)) is not None:
             return running
-        if (simple := mapped(self.body[0], machine.vector)) is not None:
+        large = bool(self.options.vectors)
+        if (simple := mapped(self.body[0], machine.vector, large=large)) is not None:
             return simple
         if (picked := windowed(self.body[0], machine.vector)) is not None:
             return picked

@@ -7,13 +7,12 @@ all run through everything that any of them needs, each under a mask of its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import reduce
 from itertools import groupby
 
 from eqsatad.backends.access import safe_read
-from eqsatad.backends.cpu.expressions import Expressions, Local, Place, Point
-from eqsatad.backends.cpu.known import Range, range_of, segments, span
+from eqsatad.backends.cpu.expressions import Expressions, Place, Point
+from eqsatad.backends.cpu.known import Range, range_of, span
 from eqsatad.backends.cpu.scalars import BYTES, COMPUTED, operation
 from eqsatad.backends.cpu.text import FLOAT_BITS, Value, Writer, number
 from eqsatad.backends.cpu.tiles import added, pairs
@@ -30,17 +29,15 @@ from eqsatad.loops.nest import (
     expressions_of,
     statements,
 )
-from eqsatad.terms.nodes import Apply, Axis, Expr, Read, Select, Var
+from eqsatad.terms.nodes import Apply, Expr, Read, Select, Var
 from eqsatad.terms.ops import ADD, AND, MUL, OR
 from eqsatad.terms.walk import postorder
 
 # A running sum or product may be split into several that are combined at the end.
 RUNNING = {ADD: "fadd", MUL: "fmul"}
 SPLIT = ("reassoc", "nsz")
-# Turns of a loop around vectors that run together where points of a tile share what they read.
-TOGETHER = 2
 # The longest loop that is written out where the points of a tile disagree on its range.
-SHORT = 4
+SHORT = 5
 
 
 def lanes_of(loop: For, vector: int) -> int:
@@ -69,17 +66,6 @@ def _branchless(cond: Expr, block: Block) -> bool:
     roots = [expr for each in block for expr in expressions_of(each)]
     reads = [node for node in postorder(*roots) if isinstance(node, Read)]
     return all(safe_read(n) or (n.tensor.shape, n.indices) in there for n in reads)
-
-
-def _between(point: Point, start: int, span: tuple[int, int]) -> Point:
-    """``point``, whose lanes begin at ``start``, where only those within ``span`` count."""
-    places = range(start, start + point.lanes)
-    inside = [span[0] <= place < span[1] for place in places]
-    if all(inside):
-        return point
-    lanes = ", ".join(f"i1 {str(each).lower()}" for each in inside)
-    mask = Value(f"<{lanes}>", "i1", point.lanes)
-    return replace(point, mask=mask, tail=mask)
 
 
 class Statements:
@@ -150,167 +136,6 @@ class Statements:
                     a, b = (self.expressions.value(part, point) for part in (left, right))
                     return self.w.two(code, a, b)
         return self.expressions.value(value, point)
-
-    def along(self, block: Block, lane: Axis, lanes: int, points: Sequence[Point]) -> None:
-        """Like `block`, with the innermost loops over ``lane`` a vector at a time."""
-        for statement in block:
-            sums = [
-                each.var
-                for loop in statements((statement,))
-                if isinstance(loop, For) and loop.axis is lane
-                for each in loop.body
-                if isinstance(each, Assign)
-            ]
-            if not sums:
-                self.block((statement,), points)
-                continue
-            partial = {var: Var(f"{var.name}.lanes", var.dtype) for var in sums}
-            self._start(list(partial.values()), lanes, points)
-            self._inside(statement, lane, lanes, partial, points)
-            self._end(partial, points)
-
-    def _start(self, partial: Sequence[Var], lanes: int, points: Sequence[Point]) -> None:
-        for var in partial:
-            kind = COMPUTED[var.dtype]
-            self.expressions.locals[var] = Local(kind, lanes, tuple(points[0].axes))
-            for point in points:
-                self.expressions.assign(var, number(0, kind), point)
-
-    def _end(self, partial: dict[Var, Var], points: Sequence[Point]) -> None:
-        """Adds up the lanes of partial sums."""
-        for var, lanes in partial.items():
-            for point in points:
-                with self.expressions.scope():
-                    before = self.expressions.value(var, point)
-                    vector = self.expressions.value(lanes, point)
-                    self.expressions.assign(var, self.w.add_up(before, vector), point)
-
-    def _inside(
-        self,
-        statement: Statement,
-        lane: Axis,
-        lanes: int,
-        partial: dict[Var, Var],
-        points: Sequence[Point],
-    ) -> None:
-        assert isinstance(statement, For), "a loop over lanes is inside loops only"
-        ranges = [each.exact for each in (range_of(statement, point) for point in points)]
-        exact = [each for each in ranges if each is not None]
-        if len(exact) == len(points) and len(dict.fromkeys(exact)) > 1:
-            self._apart(statement, lane, lanes, partial, list(zip(points, exact, strict=True)))
-            return
-        start, stop = (self._same(bound, points) for bound in (statement.start, statement.stop))
-        if statement.axis is lane:
-            self._vectors(statement, start, stop, lanes, partial, points)
-            return
-        with self.w.loop(start, stop) as index, self.expressions.scope():
-            inner = [point.at(statement.axis, Place(index)) for point in points]
-            for each in statement.body:
-                with self.expressions.scope():
-                    if isinstance(each, For):
-                        self._inside(each, lane, lanes, partial, inner)
-                    else:
-                        self.statement(each, inner)
-
-    def _apart(
-        self,
-        loop: For,
-        lane: Axis,
-        lanes: int,
-        partial: dict[Var, Var],
-        points: Sequence[tuple[Point, tuple[int, int]]],
-    ) -> None:
-        """A loop of which each point takes a part that is known, piece by piece."""
-        if loop.axis is lane:
-            self._windows(loop, lanes, partial, points)
-            return
-        for low, high, inside in segments([part for _, part in points]):
-            chosen = [points[place][0] for place in inside]
-            done = low
-            for count in (TOGETHER, 1):
-                stop = high - (high - done) % count
-                if done == stop:
-                    continue
-                with (
-                    self.w.loop(number(done, "i64"), number(stop, "i64"), count) as index,
-                    self.expressions.scope(),
-                ):
-                    inner = [
-                        point.at(loop.axis, Place(index, turn))
-                        for turn in range(count)
-                        for point in chosen
-                    ]
-                    for each in loop.body:
-                        assert isinstance(each, For), "only sums are run along lanes"
-                        self._inside(each, lane, lanes, partial, inner)
-                done = stop
-
-    def _windows(
-        self,
-        loop: For,
-        lanes: int,
-        partial: dict[Var, Var],
-        points: Sequence[tuple[Point, tuple[int, int]]],
-    ) -> None:
-        """A loop along lanes of which each point takes a part: vectors, under masks at the ends."""
-        spans = [part for _, part in points]
-        first, last = min(low for low, _ in spans), max(high for _, high in spans)
-        common = max(low for low, _ in spans), min(high for _, high in spans)
-        begin = min(last, first + -(-(common[0] - first) // lanes) * lanes)
-        end = max(begin, begin + (common[1] - begin) // lanes * lanes)
-        with (
-            self.w.loop(number(begin, "i64"), number(end, "i64"), lanes) as index,
-            self.expressions.scope(),
-        ):
-            self._sums(loop, partial, [
-                point.at(loop.axis, Place(index, lane=1)).by(lanes) for point, _ in points
-            ])  # fmt: skip
-        for start in (*range(first, begin, lanes), *range(end, last, lanes)):
-            with self.expressions.scope():
-                at = Place(number(start, "i64"), lane=1)
-                self._sums(loop, partial, [
-                    _between(point.at(loop.axis, at).by(lanes), start, part)
-                    for point, part in points
-                    if start < part[1] and start + lanes > part[0]
-                ])  # fmt: skip
-
-    def _vectors(
-        self,
-        loop: For,
-        start: Value,
-        stop: Value,
-        lanes: int,
-        partial: dict[Var, Var],
-        points: Sequence[Point],
-    ) -> None:
-        """The loop by whole vectors, and what is left under a mask."""
-        count = self.w.two("sub nsw", stop, start)
-        count = self.w.intrinsic("smax", count, number(0, "i64"))
-        rest = self.w.two("and", count, number(lanes - 1, "i64"))
-        whole = self.w.two("sub nsw", self.w.two("add nsw", start, count), rest)
-        with self.w.loop(start, whole, lanes) as index, self.expressions.scope():
-            place = Place(index, lane=True)
-            self._sums(loop, partial, [point.at(loop.axis, place).by(lanes) for point in points])
-        left = self.w.compare("icmp sgt", rest, number(0, "i64"))
-        with self.w.when(left), self.expressions.scope():
-            mask = self.w.compare("icmp ult", self.w.counting(lanes), rest)
-            place = Place(whole, lane=True)
-            self._sums(loop, partial, [
-                replace(point.at(loop.axis, place), lanes=lanes, mask=mask, tail=mask)
-                for point in points
-            ])  # fmt: skip
-
-    def _sums(self, loop: For, partial: dict[Var, Var], points: Sequence[Point]) -> None:
-        """What one vector along ``loop`` adds at ``points``."""
-        for statement in loop.body:
-            assert isinstance(statement, Assign), "only sums are run along lanes"
-            value = added(statement)
-            assert value is not None, "only sums are run along lanes"
-            var = partial[statement.var]
-            with self.expressions.scope():
-                for point in points:
-                    total = self.assigned(var, Apply(ADD, (var, value)), point)
-                    self.expressions.assign(var, total, point)
 
     def _add(self, statement: Accumulate, point: Point) -> None:
         read = Read(statement.buffer, statement.indices)
@@ -397,14 +222,7 @@ class Statements:
     def _choice(self, cond: Expr, then: Block, other: Block, points: Sequence[Point]) -> None:
         tests = [self.expressions.value(cond, point) for point in points]
         if not other and _branchless(cond, then) and not any(test.lanes for test in tests):
-            for statement in then:
-                assert isinstance(statement, Assign), "only sums are chosen without a branch"
-                for point, test in zip(points, tests, strict=True):
-                    before = self.expressions.value(statement.var, point)
-                    more = self.assigned(statement.var, statement.value, point)
-                    self.expressions.assign(
-                        statement.var, self.w.select(test, more, before), point
-                    )
+            self._chosen(then, list(zip(points, tests, strict=True)))
             return
         (test, *others) = dict.fromkeys(tests)
         sides = ((then, False), (other, True))
@@ -419,6 +237,16 @@ class Statements:
                 continue
             with self.w.when(self._negated(test) if negated else test), self.expressions.scope():
                 self.block(block, points)
+
+    def _chosen(self, sums: Block, points: Sequence[tuple[Point, Value]]) -> None:
+        """``sums`` at the points whose test holds, without a branch that would be guessed wrong."""
+        for statement in sums:
+            assert isinstance(statement, Assign), "only sums are chosen without a branch"
+            for point, test in points:
+                before = self.expressions.value(statement.var, point)
+                more = self.assigned(statement.var, statement.value, point)
+                value = self.w.select(test, more, before)
+                self.expressions.assign(statement.var, value, point)
 
     def _negated(self, test: Value) -> Value:
         return self.w.two("xor", test, Value("true", "i1"))

@@ -13,19 +13,22 @@ from collections.abc import Sequence
 from math import prod
 
 from eqsatad.backends.cpu.scalars import BYTES, COMPUTED, STORED
+from eqsatad.backends.cpu.statements import SHORT
 from eqsatad.backends.cpu.tiles import Tile, added, chain, independent, length, stride
 from eqsatad.loops.nest import Assign, Block, For, Statement, Store, expressions_of, statements
 from eqsatad.terms.nodes import Axis, Expr, Read
 from eqsatad.terms.ranges import interval
 from eqsatad.terms.walk import postorder
 
-# The longest loop over taps, and the most taps at a place: all of them are written out.
-SHORT = 4
+# The most taps at a place: all of them are written out.
 TAPS = 25
-# Vectors in a row of an image that one tile takes, and rows: as many as share what is loaded
-# before accumulators, taps and loaded vectors no longer fit the registers.
+# Vectors in a row of an image that one tile takes, and those of a part of a longer row; the most
+# products in a tile; and rows, as many as share what is loaded before accumulators, taps and
+# loaded vectors no longer fit the registers.
 VECTORS = 8
-ROWS = (1, 2, 3, 4)
+PART = 2
+PRODUCTS = 256
+ROWS = (4, 3, 2, 1)
 
 
 def tapped(statement: Statement, vector: int, *, exact: bool = False) -> Tile | None:
@@ -69,7 +72,7 @@ def _places(
     uneven = frozenset[Expr]().union(*(bound.free for loop in sums for bound in _bounds(loop)))
     *around, last = loops
     extent = length(last)
-    if last.axis not in uneven or extent is None or extent > VECTORS * lanes:
+    if last.axis not in uneven or extent is None:
         return None
     reads = _reads(body)
     if stride(store.buffer, store.indices, last.axis) != 1 or not any(
@@ -79,9 +82,11 @@ def _places(
     if any(stride(read.tensor, read.indices, last.axis) not in (0, 1) for read in reads):
         return None
     rows = next((loop for loop in reversed(around) if loop.axis in uneven), None)
-    counts = {last.axis: -(-extent // lanes)}
+    vectors = -(-extent // lanes)
+    counts = {last.axis: vectors if vectors <= VECTORS else PART}
     if rows is not None and (high := length(rows)):
-        counts[rows.axis] = max(count for count in ROWS if count <= high)
+        most = min(high, PRODUCTS // (counts[last.axis] * prod(known)))
+        counts[rows.axis] = next((count for count in ROWS if count <= most), 1)
     return Tile(tuple(loops), body, last.axis, lanes, False, counts, columns=True)
 
 
@@ -95,7 +100,7 @@ def _kernel(loops: Sequence[For], body: Block, sums: Sequence[For], lanes: int) 
     taps = {loop.axis: length(loop) or 0 for loop in loops if loop.axis in uneven}
     if not taps or set(taps) != uneven or not 0 < prod(taps.values()) <= TAPS:
         return None
-    if (_trips(inner) or 0) < lanes or inner.axis in uneven or not all(map(_bounded, sums)):
+    if 2 * (_trips(inner) or 0) < lanes or inner.axis in uneven or not all(map(_bounded, sums)):
         return None
     reads = _reads(body)
     own = {loop.axis for loop in loops if loop.axis not in taps}

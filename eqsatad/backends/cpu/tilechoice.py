@@ -11,7 +11,7 @@ from eqsatad.backends.cpu.caches import Caches
 from eqsatad.backends.cpu.fusion import fused, spelled_out
 from eqsatad.backends.cpu.scalars import BYTES, COMPUTED
 from eqsatad.backends.cpu.tilecosts import Leaf, Work, cheapest
-from eqsatad.backends.cpu.tiles import Tile, added, chain, independent, length
+from eqsatad.backends.cpu.tiles import Tile, added, chain, independent, length, most
 from eqsatad.loops.nest import (
     Assign,
     Block,
@@ -30,6 +30,8 @@ SPARE = 32
 # The fewest lanes that are worth having.
 FEWEST = 4
 LANE_COUNTS = (1, 2, 3, 4, 5, 6, 8)
+# The most loops of which neighbours are rows of a tile.
+ROWS = 2
 ROW_COUNTS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16)
 
 
@@ -67,7 +69,8 @@ def plan(
     uneven = _uneven(body)
     even = [loop for loop in loops if loop.axis not in uneven]
     rows = [loop for loop in even if known[loop] is not None or vectors is not None]
-    longest = {loop: (vectors or 0) * lanes if n is None else n for loop, n in known.items()}
+    assumed = (vectors or 0) * lanes
+    longest = {loop: _assumed(loop, assumed) if n is None else n for loop, n in known.items()}
     tiles = _candidates(longest, rows, body, work.leaves, lanes, registers, exact)
     best = cheapest(tiles, work, caches or Caches())
     if best is None or vectors is None:
@@ -75,6 +78,12 @@ def plan(
     unknown = (loop.axis for loop in loops if known[loop] is None)
     masked = best.lane if vectors == 0 else None
     return replace(best, sure=frozenset(axis for axis in unknown if axis is not masked))
+
+
+def _assumed(loop: For, extent: int) -> int:
+    """``extent``, or less if ``loop`` is never as long."""
+    limit = most(loop)
+    return extent if limit is None else min(extent, limit)
 
 
 def _candidates(
@@ -96,7 +105,8 @@ def _candidates(
             if count > 1 and longest[loop] <= (count - 1) * wide:
                 continue
             others = [row for row in rows if row is not loop]
-            for counts in _row_counts(others, 1):
+            # Where one vector is all there is, a second loop makes a tile large enough.
+            for counts in _row_counts(others, ROWS if longest[loop] <= wide else 1):
                 if _fits(count, counts, accumulators, registers):
                     yield Tile(tuple(loops), body, loop.axis, wide, False,
                                {loop.axis: count, **counts})  # fmt: skip
@@ -104,7 +114,7 @@ def _candidates(
         return
     inner = {leaf.loop.axis for leaf in leaves}
     summed = not exact and len(inner) == 1 and all(_sums(leaf.loop, body) for leaf in leaves)
-    for counts in _row_counts(rows, 2):
+    for counts in _row_counts(rows, ROWS):
         if not _fits(1, counts, accumulators, registers):
             continue
         yield Tile(tuple(loops), body, None, 0, False, counts)

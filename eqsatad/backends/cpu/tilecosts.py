@@ -14,7 +14,7 @@ from eqsatad.backends.access import flat
 from eqsatad.backends.cpu.caches import Caches
 from eqsatad.backends.cpu.expressions import PICKED
 from eqsatad.backends.cpu.reuse import LINE as LINE_BYTES
-from eqsatad.backends.cpu.reuse import Loop, traffic
+from eqsatad.backends.cpu.reuse import Loop, refetched, traffic
 from eqsatad.backends.cpu.scalars import BYTES, STORED
 from eqsatad.backends.cpu.strips import strips
 from eqsatad.backends.cpu.tiles import TYPICAL, Tile, length, pairs, stride, typical
@@ -180,7 +180,8 @@ def _waits(tile: Tile, work: Work, leaf: Leaf, caches: Caches) -> float:
         number = tile.strips.number
     steps = [(loop.axis, tile.step(loop.axis)) for loop in tile.order]
     loops = [Loop(axis, ceil(work.extents[axis] / step), step) for axis, step in steps]
-    return number * traffic(leaf.reads, inside, loops, caches)
+    again = leaf.trips * sum(refetched(read, tile.counts) for read in leaf.reads)
+    return max(number * traffic(leaf.reads, inside, loops, caches), again)
 
 
 def _inside(tile: Tile, leaf: Leaf) -> dict[Axis, float]:

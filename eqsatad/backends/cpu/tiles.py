@@ -29,6 +29,7 @@ from eqsatad.loops.nest import (
 from eqsatad.terms.linear import linear, normal
 from eqsatad.terms.nodes import FLOATS, Apply, Axis, Const, Expr, Read, Tensor, Var
 from eqsatad.terms.ops import ADD, GE, SUB
+from eqsatad.terms.presburger import span
 from eqsatad.terms.ranges import interval
 from eqsatad.terms.walk import conjunction, postorder
 
@@ -134,10 +135,19 @@ def length(loop: For) -> int | None:
 
 def typical(loop: For) -> float:
     """How often ``loop`` runs, more or less."""
-    low, high = interval(Apply(SUB, (loop.stop, loop.start)))
+    low, _ = interval(Apply(SUB, (loop.stop, loop.start)))
+    high = most(loop)
     if high is None:
         return TYPICAL
     return max(1.0, (max(0, low or 0) + high) / 2)
+
+
+def most(loop: For) -> int | None:
+    """How often ``loop`` runs at most, if that is known."""
+    extent = Apply(SUB, (loop.stop, loop.start))
+    high = interval(extent)[1]
+    # Of a border like ``max(n - 1, 1) .. n`` only the decision procedure knows that it is short.
+    return span(extent)[1] if high is None else high
 
 
 def independent(loops: Sequence[For], body: Block, stores: Sequence[Store]) -> bool:

@@ -9,13 +9,14 @@ from itertools import product
 from math import ceil, prod
 
 from eqsatad.backends.cpu.expressions import Expressions, Place, Point
+from eqsatad.backends.cpu.lanesums import along
 from eqsatad.backends.cpu.scans import Scan, recognised
 from eqsatad.backends.cpu.statements import Statements
 from eqsatad.backends.cpu.stripwriter import StripWriter
 from eqsatad.backends.cpu.text import Value, Writer, number
 from eqsatad.backends.cpu.tiles import Tile, length
 from eqsatad.backends.cpu.turns import Turned
-from eqsatad.loops.nest import For
+from eqsatad.loops.nest import For, has_loop
 from eqsatad.terms.linear import normal
 from eqsatad.terms.nodes import Apply, Axis, Const, Expr, Tensor
 from eqsatad.terms.ops import ADD, FLOORDIV, MUL, SUB
@@ -24,6 +25,8 @@ from eqsatad.terms.ops import ADD, FLOORDIV, MUL, SUB
 # one iteration find what they read in a cache.
 ENOUGH = 64
 ENOUGH_IN_STRIPS = 16
+# The most vectors along a row that are written out.
+WRITTEN_OUT = 8
 
 
 def tiles_along(tile: Tile, loop: For) -> Expr:
@@ -41,15 +44,29 @@ def spread(tile: Tile) -> tuple[int, Expr]:
     taken = len(numbers)
     if tile.block:
         taken = max(1, taken - 1)
-    elif all(isinstance(count, Const) for count in numbers):
+    if (not tile.block or written_out(tile)) and all(isinstance(count, Const) for count in numbers):
         known = [count.value for count in numbers if isinstance(count, Const)]
         enough = ENOUGH if tile.strips is None else ENOUGH_IN_STRIPS
         while taken > 1 and prod(known[: taken - 1]) >= enough:
             taken -= 1
+    elif taken > 1 and not has_loop(tile.body):
+        # A tile takes too short to work out its place along each of the loops.
+        taken -= 1
     total: Expr = Const(1, "index")
     for count in numbers[:taken]:
         total = Apply(MUL, (total, count))
     return taken, normal(total)
+
+
+def written_out(tile: Tile) -> int:
+    """How many vectors of a row are written one after the other, where all depend on few places.
+
+    What is worked out for each is then a constant. 0 if they are a loop.
+    """
+    if not tile.block or len(tile.order) < 2:
+        return 0
+    count = tiles_along(tile, tile.order[-1])
+    return count.value if isinstance(count, Const) and count.value <= WRITTEN_OUT else 0
 
 
 def unflattened(w: Writer, flat: Value, counts: Sequence[Value]) -> list[Value]:
@@ -91,6 +108,12 @@ class TileWriter:
                 strip = loops.enter_context(self.strips.loop(unflattened))
             flat, places = self._places(counts, taken, loops)
             loops.enter_context(self.expressions.scope())
+            if out := written_out(self.tile):
+                for turn in range(out):
+                    here = self._points(order, [*places, number(turn, "i64")])
+                    with self.expressions.scope():
+                        self.statements.block(self.tile.body, here)
+                return
             points = self._points(order, places)
             if self.strips is not None and strip is not None:
                 within = zip(counts[taken:], places[taken:], strict=True)
@@ -102,7 +125,7 @@ class TileWriter:
                 scan.write(self.tile.body, self.tile.lanes, points)
             elif self.tile.inner:
                 assert self.tile.lane is not None, "a vector lies along an axis"
-                self.statements.along(self.tile.body, self.tile.lane, self.tile.lanes, points)
+                along(self.statements, self.tile.body, self.tile.lane, self.tile.lanes, points)
             else:
                 for together in self._together(points):
                     with self.expressions.scope():
@@ -125,7 +148,8 @@ class TileWriter:
         zero = number(0, "i64")
         begin, end = Value("%begin", "i64"), Value("%end", "i64")
         inner: list[Value] = []
-        if self.tile.block and taken == len(counts) - 1:
+        out = written_out(self.tile)
+        if self.tile.block and taken == len(counts) - 1 and not out:
             # All that a vector along the last loop needs is worked out once for a block.
             size = self.tile.block
             begin = loops.enter_context(self.w.loop(begin, end, size))
@@ -133,7 +157,7 @@ class TileWriter:
             end = self.w.intrinsic("smin", beyond, end)
             inner.append(loops.enter_context(self.w.loop(zero, counts[-1])))
         flat = loops.enter_context(self.w.loop(begin, end))
-        for count in counts[taken + len(inner) :]:
+        for count in counts[taken + len(inner) : len(counts) - bool(out)]:
             inner.append(loops.enter_context(self.w.loop(zero, count)))
         return flat, [*unflattened(self.w, flat, counts[:taken]), *inner]
 

@@ -111,9 +111,7 @@ def _meet(before: Rows, after: Rows) -> bool:
 def _own(rows: Rows) -> frozenset[Tensor]:
     """The buffers of which a row touches a row."""
     return frozenset(
-        tensor
-        for tensor, indices, _ in _accesses(rows)
-        if _place(indices, rows.axis) is not None
+        tensor for tensor, indices, _ in _accesses(rows) if _place(indices, rows.axis) is not None
     )
 
 

@@ -15,7 +15,6 @@ import numpy as np
 from eqsatad.backends.extents import value
 from eqsatad.backends.kernel import STORAGE, Array
 from eqsatad.loops.nest import LoopProgram
-from eqsatad.terms.nodes import Const
 
 # A cache line, and the longest vector.
 ALIGNMENT = 64
@@ -25,13 +24,14 @@ KEPT = 4
 
 @dataclass(frozen=True)
 class Workspace:
-    """A block of memory and where the temporaries lie in it."""
+    """A block of memory, where the temporaries lie in it, and the sizes that they are for."""
 
     block: Array
     addresses: tuple[int, ...]
+    sizes: tuple[int, ...]
 
 
-NONE = Workspace(np.empty(0, "uint8"), ())
+NONE = Workspace(np.empty(0, "uint8"), (), ())
 
 
 class Workspaces:
@@ -42,8 +42,6 @@ class Workspaces:
         self._temporaries = [
             (tensor.shape, STORAGE[tensor.dtype].itemsize) for tensor in program.temporaries
         ]
-        shapes = [extent for shape, _ in self._temporaries for extent in shape]
-        self._fixed = all(isinstance(extent, Const) for extent in shapes)
         # Taking from a list and appending to it are atomic.
         self._spare: list[Workspace] = []
 
@@ -52,13 +50,14 @@ class Workspaces:
         if not self._temporaries:
             return NONE
         try:
-            return self._spare.pop()
+            found = self._spare.pop()
         except IndexError:
             return self.made(sizes)
+        return found if found.sizes == tuple(sizes) else self.made(sizes)
 
     def give_back(self, workspace: Workspace) -> None:
-        """Keeps ``workspace`` for another call, if it fits every call."""
-        if self._temporaries and self._fixed and len(self._spare) < KEPT:
+        """Keeps ``workspace`` for another call with the same sizes."""
+        if self._temporaries and len(self._spare) < KEPT:
             self._spare.append(workspace)
 
     def made(self, sizes: Sequence[int]) -> Workspace:
@@ -74,4 +73,4 @@ class Workspaces:
         block = np.empty(total + ALIGNMENT, "uint8")
         start = block.__array_interface__["data"][0]
         start += -start % ALIGNMENT
-        return Workspace(block, tuple(start + place for place in places))
+        return Workspace(block, tuple(start + place for place in places), tuple(sizes))
