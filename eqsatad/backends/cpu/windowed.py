@@ -1,8 +1,8 @@
 """Nests whose reads are picked out of windows, as tiles: see `windows`.
 
 Where the lanes of a vector are depends on no other loop, and neither do the masks of what only
-some lanes add up. So a vector is run through a block of rows before the next one, and all that is
-worked out for it once.
+some lanes add up. Where a row has few vectors they are written out, and all that is constant;
+elsewhere one is run through a block of rows before the next one. See `tilewriter`.
 """
 
 from __future__ import annotations
