@@ -50,6 +50,10 @@ TOLERANCE = 2e-4
 POOLS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NPROC")
 XLA_ALONE = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
+# Seconds of untimed calls before a timed one: a cache that takes what nearer ones drop has settled
+# only after several.
+SETTLED = 2e-3
+
 # A kernel with a busy core beside it over itself on one thread, and one for all sizes over one
 # for the sizes of the call.
 BUSY, SYMBOLIC = 1.3, 1.15
@@ -190,14 +194,16 @@ PEERS: dict[str, Callable[[Problem], Call]] = {
 def least(calls: Mapping[str, Call], repeats: int) -> dict[str, float]:
     """The least seconds of each call, taken in turns.
 
-    Each is timed right after an untimed one of the same, so that all find their arrays in the
+    Each is timed right after untimed ones of the same, so that all find their arrays in the
     caches alike: contenders that share arrays would otherwise warm them for each other.
     """
     times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(repeats):
         for name, call in calls.items():
+            begin = time.perf_counter()
             call()
-            start = time.perf_counter()
+            while (start := time.perf_counter()) - begin < SETTLED:
+                call()
             call()
             times[name].append(time.perf_counter() - start)
     return {name: min(values) for name, values in times.items()}
