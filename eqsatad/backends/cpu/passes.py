@@ -45,6 +45,9 @@ from eqsatad.terms.walk import postorder, substitute
 
 # Elements from which a row is worth its own start and end of a loop.
 LONG = 64
+# Elements from which a row that is only stored is worth storing past the caches: its start and end
+# are not.
+APART = 1024
 # Bytes of a row up to which it is still in the second cache after the first pass.
 NEAR = 1 << 18
 
@@ -221,7 +224,9 @@ def _streamed(nest: Nest, past: frozenset[Tensor]) -> Nest:
     loops, body = fused(*chain(nest.body[0]))
     (statement,) = around(loops, body)
     rows = rows_of(statement, len(loops) - 1)
-    if rows is None or len(loops) < 2 or not past & {b for part in rows.parts for b in part.writes}:
+    if rows is None or len(loops) < 2 or (length(loops[-1]) or 0) < APART:
+        return nest
+    if not past & {buffer for part in rows.parts for buffer in part.writes}:
         return nest
     places = Counter(tensor for part in rows.parts for tensor, _ in part.accesses)
     # Where an element is read in several places, tiles of several rows read it once.
