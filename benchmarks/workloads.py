@@ -33,7 +33,7 @@ from eqsatad import cache
 from eqsatad.counting import counted as executed
 from eqsatad.extract.recall import forget
 from eqsatad.pipeline import Gradients
-from eqsatad.rules.catalog import load
+from eqsatad.rules.collection import Collection
 from eqsatad.rules.copies import retarget
 from eqsatad.terms.evaluate import evaluate, extents
 from eqsatad.terms.nodes import Placeholder, Stage, Tensor
@@ -113,7 +113,7 @@ def gradients_of(case: Case) -> Gradients:
     raw = ea.differentiate(case.output, inputs, head, simplify=False)
     found = ea.simplified([*saved, *raw], cost="count")
     results = reading(found.outputs[len(saved) :], found.outputs[: len(saved)])
-    return replace(raw, results=results, saturation=found.saturation, rules=load())
+    return replace(raw, results=results, saturation=found.saturation, rules=Collection())
 
 
 def reading(results: Iterable[Tensor], saved: Iterable[Tensor]) -> tuple[Tensor, ...]:

@@ -14,6 +14,7 @@ from eqsatad.backends.cpu.effort import index
 from eqsatad.backends.cpu.siblings import alike, apart
 from eqsatad.backends.cpu.tiles import chain, length
 from eqsatad.loops.nest import (
+    Accumulate,
     Assign,
     Block,
     For,
@@ -21,12 +22,14 @@ from eqsatad.loops.nest import (
     Nest,
     Statement,
     Store,
+    expressions_of,
     replaced,
     scheduled,
     statements,
 )
 from eqsatad.terms.linear import Linear, expression
-from eqsatad.terms.nodes import Axis, Const, Expr, Var
+from eqsatad.terms.nodes import Axis, Const, Expr, Read, Tensor, Var
+from eqsatad.terms.walk import postorder
 
 # By how many iterations the loops of phases differ at most.
 NEAR = 2
@@ -88,12 +91,39 @@ def _plain(loop: For) -> bool:
 
 
 def _elsewhere(a: Statement, b: Statement) -> bool:
-    """Whether no point of one nest stores where one of the other does."""
-    mine, theirs = (
-        [each for each in statements((statement,)) if isinstance(each, Store)]
-        for statement in (a, b)
-    )
-    return all(apart(one, two) for one in mine for two in theirs)
+    """Whether the order of two statements does not matter: they may store in one array, apart."""
+    for one, other in ((a, b), (b, a)):
+        if _assigned(one) & _from_outside(other) or _written(one) & _read(other):
+            return False
+    if any(isinstance(each, Accumulate) for each in statements((a, b))):
+        return _written(a).isdisjoint(_written(b))
+    return all(apart(one, two) for one in _stores(a) for two in _stores(b))
+
+
+def _stores(statement: Statement) -> list[Store]:
+    return [each for each in statements((statement,)) if isinstance(each, Store)]
+
+
+def _written(statement: Statement) -> set[Tensor]:
+    found = statements((statement,))
+    return {each.buffer for each in found if isinstance(each, Store | Accumulate)}
+
+
+def _read(statement: Statement) -> set[Tensor]:
+    return {node.tensor for node in _nodes(statement) if isinstance(node, Read)}
+
+
+def _assigned(statement: Statement) -> set[Var]:
+    return {each.var for each in statements((statement,)) if isinstance(each, Assign)}
+
+
+def _from_outside(statement: Statement) -> set[Var]:
+    """The locals that ``statement`` needs and does not set."""
+    return {node for node in _nodes(statement) if isinstance(node, Var)} - _assigned(statement)
+
+
+def _nodes(statement: Statement) -> list[Expr]:
+    return postorder(*(e for each in statements((statement,)) for e in expressions_of(each)))
 
 
 def _parts(run: Sequence[Statement]) -> list[Statement]:

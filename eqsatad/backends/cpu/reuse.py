@@ -29,6 +29,10 @@ CROWDED_PART = 0.6
 FAR_SPEED = 40.0
 CROWDED_SPEED = 24.0
 BEYOND_SPEED = 16.0
+# Lines in a row from which on others beyond are fetched ahead at that speed; of a sole line a bit
+# over half of it is left.
+AHEAD = 4
+SOLE = 3
 # Bytes after which lines belong to the same set of the nearest cache, and lines in a set.
 SETS = 4096
 WAYS = 8
@@ -52,7 +56,7 @@ def traffic(reads: Sequence[Read], inside: Extents, loops: Sequence[Loop], cache
     the outermost.
     """
     return sum(
-        size / _speed(between, caches)
+        size / _speed(between, caches, _pieces(read, inside)[0])
         for read in reads
         for size, between in sources(read, reads, inside, loops)
     )
@@ -80,15 +84,15 @@ def sources(
     yield left, None
 
 
-def _speed(between: float | None, caches: Caches) -> float:
-    """Bytes a cycle of what is read again after ``between`` bytes."""
+def _speed(between: float | None, caches: Caches, piece: float) -> float:
+    """Bytes a cycle of what is read again after ``between`` bytes, in pieces of ``piece`` bytes."""
     steps = (
         (NEAR_PART * caches.near, float("inf")),
         (FAR_PART * caches.far, FAR_SPEED),
         (CROWDED_PART * caches.far, CROWDED_SPEED),
     )
     near = (speed for room, speed in steps if between is not None and between <= room)
-    return next(near, BEYOND_SPEED)
+    return next(near, BEYOND_SPEED * min(1.0, (piece / LINE + SOLE) / (AHEAD + SOLE)))
 
 
 def refetched(read: Read, rows: Mapping[Axis, int]) -> float:
@@ -106,6 +110,12 @@ def refetched(read: Read, rows: Mapping[Axis, int]) -> float:
 
 def footprint(read: Read, extents: Extents) -> float:
     """The bytes of the lines that ``read`` touches where its axes take so many values."""
+    piece, pieces = _pieces(read, extents)
+    return piece * pieces
+
+
+def _pieces(read: Read, extents: Extents) -> tuple[float, float]:
+    """The bytes of the whole lines that lie in a row, and how often there are so many."""
     piece, pieces = float(BYTES[STORED[read.tensor.dtype]]), 1.0
     for step, axes in steps(read):
         # Axes of one stride overlap: a window of k over n places touches n + k - 1.
@@ -116,7 +126,7 @@ def footprint(read: Read, extents: Extents) -> float:
             piece += step * (count - 1)
         else:
             pieces *= count
-    return pieces * LINE * ceil(piece / LINE)
+    return LINE * ceil(piece / LINE), pieces
 
 
 @lru_cache(maxsize=65536)

@@ -113,7 +113,9 @@ def _merged(run: Sequence[Statement], vector: int) -> Iterator[Statement]:
     first = [each for body in bodies for each in body if not isinstance(each, Store)]
     last = [each for body in bodies for each in body if isinstance(each, Store)]
     whole = (*first, *last)
-    lanes = vector // max(BYTES[COMPUTED[store.buffer.dtype]] for store in _stored(whole))
+    # Truth values are stored one by one.
+    widths = [BYTES.get(COMPUTED[store.buffer.dtype], vector) for store in _stored(whole)]
+    lanes = vector // max(widths)
     yield from _cut(loops, whole, lanes)
 
 
