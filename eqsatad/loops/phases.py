@@ -32,7 +32,8 @@ from eqsatad.terms.walk import fresh, postorder
 
 # More residues than this are a loop; fewer are parts of their own.
 RESIDUES = 16
-# The same for an axis that is short, or multiples of which are divided, like ``3*axis // 4``.
+# The same for an axis that is short, and for one of which multiples are divided: ``3*axis // 4``.
+SOME = 8
 FEW = 4
 # The least average length of the parts when an axis is cut into many because of quotients alone:
 # short loops cost more than quotients, which are worked out once for all other loops.
@@ -329,7 +330,7 @@ def _by_residue(domain: Domain, axis: Axis, room: int) -> list[Domain] | None:
     extent = length(axis)
     single = all(abs(quotient.coef) == 1 for quotient in _quotients(domain, axis))
     long = extent is None or extent >= SHORTEST * count
-    most = min(RESIDUES if single and long else FEW, room)
+    most = min(FEW if not single else RESIDUES if long else SOME, room)
     if count > most or (extent is not None and extent <= count):
         return None
     taken = domain.names

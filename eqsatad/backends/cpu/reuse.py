@@ -55,11 +55,15 @@ def traffic(reads: Sequence[Read], inside: Extents, loops: Sequence[Loop], cache
     ``inside`` is how many values of each axis a tile takes, ``loops`` are those over tiles from
     the outermost.
     """
-    return sum(
-        size / _speed(between, caches, _pieces(read, inside)[0])
-        for read in reads
-        for size, between in sources(read, reads, inside, loops)
-    )
+    everywhere = {**inside, **{loop.axis: loop.tiles * loop.step for loop in loops}}
+    total = 0.0
+    for read in reads:
+        # Small arrays are near after a while, however they are walked through.
+        large = footprint(read, everywhere) > caches.far
+        piece = _pieces(read, inside)[0] if large else AHEAD * LINE
+        for size, between in sources(read, reads, inside, loops):
+            total += size / _speed(between, caches, piece)
+    return total
 
 
 def sources(
