@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from eqsatad.terms.nodes import Axis, Expr, Size, Tensor, Var
-from eqsatad.terms.walk import substitute
+from eqsatad.terms.nodes import Axis, Expr, Read, Size, Tensor, Var
+from eqsatad.terms.walk import postorder, substitute
 
 Block = tuple["Statement", ...]
 
@@ -141,6 +141,16 @@ def expressions_of(statement: Statement) -> tuple[Expr, ...]:
         case Store(_, indices, value) | Accumulate(_, indices, value):
             return (*indices, value)
     raise AssertionError(f"{type(statement).__name__} is no statement")
+
+
+def nodes_of(block: Block) -> list[Expr]:
+    """Every distinct node of what ``block`` works out, operands first."""
+    return postorder(*(expr for each in statements(block) for expr in expressions_of(each)))
+
+
+def reads_of(block: Block) -> list[Read]:
+    """Every distinct read in ``block``."""
+    return [node for node in nodes_of(block) if isinstance(node, Read)]
 
 
 def replaced(block: Block, mapping: Mapping[Expr, Expr]) -> Block:

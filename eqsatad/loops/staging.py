@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from eqsatad.errors import ScheduleError
@@ -25,14 +25,13 @@ from eqsatad.loops.nest import (
     Nest,
     Statement,
     Store,
-    expressions_of,
+    reads_of,
     replaced,
     statements,
 )
 from eqsatad.loops.render import render_block
 from eqsatad.terms.linear import normal
-from eqsatad.terms.nodes import Const, Expr, Read, Tensor, Var
-from eqsatad.terms.walk import postorder
+from eqsatad.terms.nodes import Const, Expr, Tensor, Var
 
 ZERO = Const(0, "index")
 
@@ -89,12 +88,12 @@ def _with_local(
     piece: Statement, tensor: Tensor, at: str, loops: Sequence[For], body: Block
 ) -> Statement:
     """``piece`` with the element of ``tensor`` that it reads as a local of the loop ``at``."""
-    if tensor not in {read.tensor for read in _reads((piece,))}:
+    if tensor not in {read.tensor for read in reads_of((piece,))}:
         return piece
     known((piece,), at)
     within = [loop for loop in loops_in((piece,)) if loop.axis.name == at]
-    found = {read for loop in within for read in _reads(loop.body) if read.tensor is tensor}
-    total = {read for read in _reads((piece,)) if read.tensor is tensor}
+    found = {read for loop in within for read in reads_of(loop.body) if read.tensor is tensor}
+    total = {read for read in reads_of((piece,)) if read.tensor is tensor}
     inside = {inner.axis for loop in within for inner in loops_in(loop.body)}
     if found != total or len(found) != 1 or next(iter(found)).free & inside:
         raise refused(
@@ -123,10 +122,3 @@ def _with_local(
 
     (result,) = everywhere((piece,), change)
     return result
-
-
-def _reads(block: Block) -> Iterator[Read]:
-    for statement in statements(block):
-        for node in postorder(*expressions_of(statement)):
-            if isinstance(node, Read):
-                yield node

@@ -8,7 +8,6 @@ as well.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
@@ -22,6 +21,7 @@ from eqsatad.loops.nest import (
     Nest,
     Store,
     expressions_of,
+    reads_of,
     replaced,
     scheduled,
 )
@@ -112,20 +112,8 @@ def _times(block: Block, tensor: Tensor, trips: float) -> float:
 def _rewritten(block: Block, store: Store) -> Block:
     """``block`` with the value of ``store`` in place of its elements."""
     axes = [index for index in store.indices if isinstance(index, Axis)]
-    found = dict.fromkeys(_reads(block, store.buffer))
+    found = [read for read in reads_of(block) if read.tensor is store.buffer]
     mapping: dict[Expr, Expr] = {
         read: substitute(store.value, dict(zip(axes, read.indices, strict=True))) for read in found
     }
     return replaced(block, mapping)
-
-
-def _reads(block: Block, tensor: Tensor) -> Iterator[Read]:
-    for statement in block:
-        for node in postorder(*expressions_of(statement)):
-            if isinstance(node, Read) and node.tensor is tensor:
-                yield node
-        match statement:
-            case For(body=body):
-                yield from _reads(body, tensor)
-            case If(_, then, other):
-                yield from _reads((*then, *other), tensor)

@@ -25,14 +25,14 @@ from eqsatad.loops.nest import (
     Nest,
     Statement,
     Store,
-    expressions_of,
+    nodes_of,
+    reads_of,
     replaced,
     scheduled,
     statements,
 )
 from eqsatad.terms.linear import Linear, expression, linear
-from eqsatad.terms.nodes import Axis, Expr, Placeholder, Read, Tensor, Var
-from eqsatad.terms.walk import postorder
+from eqsatad.terms.nodes import Axis, Placeholder, Read, Tensor, Var
 
 Fresh: TypeAlias = Callable[[str], str]
 Name: TypeAlias = Callable[[], str]
@@ -172,14 +172,9 @@ def _scales(statement: Statement) -> bool:
     return bool(loops) and all(isinstance(each, Store) for each in body)
 
 
-def _expressions(block: Sequence[Statement]) -> Iterator[Expr]:
-    for each in statements(tuple(block)):
-        yield from expressions_of(each)
-
-
 def _locals(block: Sequence[Statement]) -> set[Var]:
-    return {node for node in postorder(*_expressions(block)) if isinstance(node, Var)}
+    return {node for node in nodes_of(tuple(block)) if isinstance(node, Var)}
 
 
 def _reads(block: Sequence[Statement]) -> set[Tensor]:
-    return {node.tensor for node in postorder(*_expressions(block)) if isinstance(node, Read)}
+    return {read.tensor for read in reads_of(tuple(block))}

@@ -22,14 +22,14 @@ from eqsatad.loops.nest import (
     Nest,
     Statement,
     Store,
-    expressions_of,
+    nodes_of,
+    reads_of,
     replaced,
     scheduled,
     statements,
 )
 from eqsatad.terms.linear import Linear, expression
-from eqsatad.terms.nodes import Axis, Const, Expr, Read, Tensor, Var
-from eqsatad.terms.walk import postorder
+from eqsatad.terms.nodes import Axis, Const, Expr, Tensor, Var
 
 # By how many iterations the loops of phases differ at most.
 NEAR = 2
@@ -110,7 +110,7 @@ def _written(statement: Statement) -> set[Tensor]:
 
 
 def _read(statement: Statement) -> set[Tensor]:
-    return {node.tensor for node in _nodes(statement) if isinstance(node, Read)}
+    return {read.tensor for read in reads_of((statement,))}
 
 
 def _assigned(statement: Statement) -> set[Var]:
@@ -119,11 +119,7 @@ def _assigned(statement: Statement) -> set[Var]:
 
 def _from_outside(statement: Statement) -> set[Var]:
     """The locals that ``statement`` needs and does not set."""
-    return {node for node in _nodes(statement) if isinstance(node, Var)} - _assigned(statement)
-
-
-def _nodes(statement: Statement) -> list[Expr]:
-    return postorder(*(e for each in statements((statement,)) for e in expressions_of(each)))
+    return {node for node in nodes_of((statement,)) if isinstance(node, Var)} - _assigned(statement)
 
 
 def _parts(run: Sequence[Statement]) -> list[Statement]:

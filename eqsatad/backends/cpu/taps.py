@@ -15,10 +15,16 @@ from math import prod
 from eqsatad.backends.cpu.scalars import BYTES, COMPUTED, STORED
 from eqsatad.backends.cpu.statements import SHORT
 from eqsatad.backends.cpu.tiles import Tile, added, chain, independent, length, stride
-from eqsatad.loops.nest import Assign, Block, For, Statement, Store, expressions_of, statements
-from eqsatad.terms.nodes import Axis, Expr, Read
+from eqsatad.loops.nest import (
+    Assign,
+    Block,
+    For,
+    Statement,
+    Store,
+    reads_of,
+)
+from eqsatad.terms.nodes import Axis, Expr
 from eqsatad.terms.ranges import interval
-from eqsatad.terms.walk import postorder
 
 # The most taps at a place: all of them are written out.
 TAPS = 25
@@ -74,7 +80,7 @@ def _places(
     extent = length(last)
     if last.axis not in uneven or extent is None:
         return None
-    reads = _reads(body)
+    reads = reads_of(body)
     if stride(store.buffer, store.indices, last.axis) != 1 or not any(
         stride(read.tensor, read.indices, last.axis) == 1 for read in reads
     ):
@@ -102,7 +108,7 @@ def _kernel(loops: Sequence[For], body: Block, sums: Sequence[For], lanes: int) 
         return None
     if 2 * (_trips(inner) or 0) < lanes or inner.axis in uneven or not all(map(_bounded, sums)):
         return None
-    reads = _reads(body)
+    reads = reads_of(body)
     own = {loop.axis for loop in loops if loop.axis not in taps}
     if not all(own <= read.free for read in reads):
         return None
@@ -124,8 +130,3 @@ def _trips(loop: For) -> int | None:
     """How often ``loop`` runs at most, if that is known."""
     low, high = interval(loop.start)[0], interval(loop.stop)[1]
     return None if low is None or high is None else high - low
-
-
-def _reads(body: Block) -> list[Read]:
-    roots = [expr for each in statements(body) for expr in expressions_of(each)]
-    return [node for node in postorder(*roots) if isinstance(node, Read)]

@@ -7,7 +7,7 @@ elsewhere one is run through a block of rows before the next one. See `tilewrite
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from eqsatad.backends.cpu.expressions import PERMUTES, PICKED
 from eqsatad.backends.cpu.fusion import fused, spelled_out
@@ -21,10 +21,10 @@ from eqsatad.loops.nest import (
     Statement,
     Store,
     expressions_of,
+    reads_of,
     statements,
 )
 from eqsatad.terms.nodes import Axis, Read
-from eqsatad.terms.walk import postorder
 
 # Rows that run together, and the tiles of rows that one vector is run through.
 ROWS = 2
@@ -41,7 +41,7 @@ def windowed(statement: Statement, vector: int) -> Tile | None:
     if any(store.buffer.dtype == "bool" for store in stores):
         return None
     lanes = vector // max(BYTES[COMPUTED[store.buffer.dtype]] for store in stores)
-    reads = list(_reads(body))
+    reads = reads_of(body)
     for loop in loops:
         if 2 * (length(loop) or 0) >= lanes and _suits(loop.axis, lanes, stores, reads):
             return Tile(tuple(loops), body, loop.axis, lanes, False,
@@ -72,8 +72,3 @@ def _rows(loops: Sequence[For], lane: For, body: Block) -> dict[Axis, int]:
         if loop is not lane and loop.axis not in uneven and (length(loop) or 0) >= ROWS:
             return {loop.axis: ROWS}
     return {}
-
-
-def _reads(body: Block) -> Iterator[Read]:
-    roots = [expr for each in statements(body) for expr in expressions_of(each)]
-    return (node for node in postorder(*roots) if isinstance(node, Read))
