@@ -9,7 +9,7 @@ from eqsatad.backends.cpu.passes import rowwise, settled
 from eqsatad.backends.cpu.source import Machine
 from eqsatad.loops.interpret import run
 from eqsatad.loops.lower import lower
-from eqsatad.loops.nest import Accumulate, For, expressions_of, statements
+from eqsatad.loops.nest import Accumulate, For, expressions_of, scheduled, statements
 from eqsatad.terms import builders as ea
 from eqsatad.terms.nodes import Read
 from eqsatad.terms.walk import postorder
@@ -255,6 +255,56 @@ def test_results_past_the_caches_are_the_same(
     out = [shifted(each, offset) for each in expected]
     for got, wanted in zip(kernel(**arrays, out=out), expected, strict=True):
         np.testing.assert_allclose(got, wanted, rtol=tolerance, atol=tolerance)
+
+
+def stencil(rows, columns, dtype):
+    x = place("X", rows, columns, dtype=dtype)
+
+    def body(i, j):
+        return x[i, j] * 2.0 - x.get(i - 1, j) - x.get(i + 1, j) - x.get(i, j - 1)
+
+    return [ea.compute((rows, columns), body, name="Y")]
+
+
+def halves(rows, columns, dtype):
+    """Two parts of each row side by side, which are stored by one loop."""
+    x = place("X", rows, columns, dtype=dtype)
+
+    def body(i, j):
+        return ea.select(j < columns, x.get(i, j), 3.0 * x.get(i, j - columns))
+
+    return [ea.compute((rows, 2 * columns), body, name="Y")]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(7, 50), (9, 64), (6, 83)], ids=str)
+@pytest.mark.parametrize("offset", [0, 5])
+@pytest.mark.parametrize("family", [stencil, halves])
+def test_rows_that_are_only_stored_go_past_the_caches(
+    family, offset, shape, dtype, anything, fresh, monkeypatch
+):
+    program = lower(family(*shape, dtype))
+    arrays = drawn(program)
+    expected = build(program)(**arrays)
+    monkeypatch.setattr(streams, "LARGE", 1)
+    monkeypatch.setattr(passes, "APART", 16)
+    monkeypatch.setenv("EQSATAD_CACHE_DIR", "")
+    kernel = build(program)
+    assert "nontemporal" in kernel.source
+    assert "llvm.prefetch" in kernel.source
+    tolerance = 1e-6 if dtype == "float32" else 1e-14
+    out = [shifted(each, offset) for each in expected]
+    for got, wanted in zip(kernel(**arrays, out=out), expected, strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=tolerance, atol=tolerance)
+
+
+def test_stores_that_are_read_in_many_places_are_left_to_tiles(monkeypatch):
+    monkeypatch.setattr(streams, "LARGE", 1)
+    monkeypatch.setattr(passes, "APART", 16)
+    program = lower(stencil(7, 150, "float32"))
+    assert any(scheduled(nest.body) for nest in prepare(program, Machine(64, 32)).nests)
+    monkeypatch.setattr(passes, "FEW", 3)
+    assert not any(scheduled(nest.body) for nest in prepare(program, Machine(64, 32)).nests)
 
 
 def shifted(array, offset):

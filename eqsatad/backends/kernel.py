@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from math import prod
 from os import PathLike
 from pathlib import Path
 from time import perf_counter
@@ -24,6 +23,7 @@ from numpy import may_share_memory
 from numpy.typing import NDArray
 
 from eqsatad.backends.extents import deduce, value
+from eqsatad.backends.fresh import Maker, maker
 from eqsatad.errors import ArgumentError
 from eqsatad.loops.nest import LoopProgram
 from eqsatad.terms.nodes import Const, Tensor
@@ -93,7 +93,6 @@ class Slot:
         return tuple(value(extent, sizes) for extent in self.tensor.shape)
 
 
-Maker: TypeAlias = Callable[[tuple[int, ...], np.dtype[np.generic]], Array]
 Result: TypeAlias = tuple[tuple[int, ...], np.dtype[np.generic], Maker]
 # The sizes of a call, and the shapes and dtypes of its results with what makes them; the same with
 # its arrays before.
@@ -101,10 +100,6 @@ Form: TypeAlias = tuple[Sequence[int], Sequence[Result]]
 Plain: TypeAlias = tuple[Sequence[Array], Sequence[int], Sequence[Result]]
 # Of how many forms of calls a kernel keeps what it found out.
 FORMS = 64
-# Bytes of a line of the caches, and those from which on a result begins with one: elsewhere every
-# vector that is stored touches two lines.
-LINE = 64
-LARGE = 1 << 20
 
 
 class Prepared:
@@ -253,7 +248,7 @@ class Kernel:
         """Where the launcher writes: new arrays or ``out``, if that certainly overlaps nothing."""
         taken, _, results = plain
         if out is None:
-            return [make(shape, dtype) for shape, dtype, make in results]
+            return [make(shape, dtype, taken) for shape, dtype, make in results]
         given = list(out) if isinstance(out, list | tuple) else [out]
         if len(given) != len(self._gives):
             return None
@@ -276,7 +271,7 @@ class Kernel:
         key = (*told, *(array.shape for array in arrays))
         shapes = [slot.sized(sizes) for slot in self._gives]
         results = [
-            (shape, slot.storage, _maker(shape, slot.storage))
+            (shape, slot.storage, maker(shape, slot.storage))
             for slot, shape in zip(self._gives, shapes, strict=True)
         ]
         self._forms[key if self.sizes else ()] = [sizes[name] for name in self.sizes], results
@@ -350,7 +345,7 @@ class Kernel:
                 for slot in self._gives
             ]
             return [
-                _maker(shape, dtype)(shape, dtype)
+                maker(shape, dtype)(shape, dtype, inputs)
                 for shape, dtype in zip(shapes, dtypes, strict=True)
             ]
         given = list(out) if isinstance(out, list | tuple) else [out]
@@ -373,18 +368,6 @@ class Kernel:
             result[...] = store
         else:
             result[...] = from_bits(store)
-
-
-def _maker(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Maker:
-    """What makes a result."""
-    return in_lines if dtype.itemsize * prod(shape) >= LARGE else np.empty
-
-
-def in_lines(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:
-    """A new array that begins with a line of the caches."""
-    block = np.empty(dtype.itemsize * prod(shape) + LINE, "uint8")
-    start: int = -block.__array_interface__["data"][0] % LINE
-    return np.ndarray(shape, dtype, block, start)
 
 
 def to_bits(array: Array) -> Array:

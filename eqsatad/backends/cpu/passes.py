@@ -9,7 +9,6 @@ Nests of sums alone remain for register tiles; one that stores along the row is 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -48,6 +47,8 @@ LONG = 64
 # Elements from which a row that is only stored is worth storing past the caches: its start and end
 # are not.
 APART = 1024
+# Elements at most that are read and stored for one of such a row.
+FEW = 8
 # Bytes of a row up to which it is still in the second cache after the first pass.
 NEAR = 1 << 18
 
@@ -204,35 +205,42 @@ def settled(program: LoopProgram) -> LoopProgram:
 
 
 def _settled(nest: Nest, past: frozenset[Tensor]) -> Nest:
-    if len(nest.body) != 1 or scheduled(nest.body):
+    if scheduled(nest.body):
         return nest
-    loops, body = chain(nest.body[0])
-    if len(loops) > 1 and not any(isinstance(each, For) for each in body):
-        return _streamed(nest, past)
-    rows = rows_of(nest.body[0], len(loops))
+    if len(nest.body) == 1 and (passes := _passes(nest.body[0])) is not None:
+        return Nest(nest.stage, passes)
+    return Nest(nest.stage, tuple(_streamed(each, past) for each in nest.body))
+
+
+def _passes(statement: Statement) -> Block | None:
+    """``statement`` in as few passes over each row as it takes, if there are several loops."""
+    loops, body = chain(statement)
+    rows = rows_of(statement, len(loops)) if any(isinstance(each, For) for each in body) else None
     if rows is None or sum(bool(part.loops) for part in rows.parts) < 2:
-        return nest
+        return None
     body = arranged(rows.parts)
     if not rows.stores:
-        return Nest(nest.stage, around(loops, body))
+        return around(loops, body)
     loops, body = fused(loops, body)
-    return Nest(nest.stage, around(loops, vectors(body)))
+    return around(loops, vectors(body))
 
 
-def _streamed(nest: Nest, past: frozenset[Tensor]) -> Nest:
-    """``nest``, a store at each point, by rows if these are stored past the caches."""
-    loops, body = fused(*chain(nest.body[0]))
-    (statement,) = around(loops, body)
-    rows = rows_of(statement, len(loops) - 1)
-    if rows is None or len(loops) < 2 or (length(loops[-1]) or 0) < APART:
-        return nest
+def _streamed(statement: Statement, past: frozenset[Tensor]) -> Statement:
+    """``statement``, a store at each point, by rows if these are stored past the caches."""
+    loops, body = fused(*chain(statement))
+    if len(loops) < 2 or (length(loops[-1]) or 0) < APART:
+        return statement
+    (whole,) = around(loops, body)
+    rows = rows_of(whole, len(loops) - 1)
+    if rows is None or not passable(rows):
+        return statement
+    # Of what is read in many places, tiles of several rows read less.
+    if sum(len(part.accesses) for part in rows.parts) > FEW:
+        return statement
     if not past & {buffer for part in rows.parts for buffer in part.writes}:
-        return nest
-    places = Counter(tensor for part in rows.parts for tensor, _ in part.accesses)
-    # Where an element is read in several places, tiles of several rows read it once.
-    if not passable(rows) or max(places.values()) > 1:
-        return nest
-    return Nest(nest.stage, around(loops[:-1], vectors(around(loops[-1:], body))))
+        return statement
+    (result,) = around(loops[:-1], vectors(around(loops[-1:], body)))
+    return result
 
 
 def vectors(block: Block) -> Block:

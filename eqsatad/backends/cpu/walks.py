@@ -7,19 +7,21 @@ functions there is enough else to do. Loops are marked by a schedule, or by `pas
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from math import inf
 from typing import TYPE_CHECKING
 
+from eqsatad.backends.access import flat
 from eqsatad.backends.cpu.effort import COSTS, OPERATION
 from eqsatad.backends.cpu.expressions import Local, Place, Point
 from eqsatad.backends.cpu.scalars import BYTES, COMPUTED, STORED, operation
+from eqsatad.backends.cpu.streams import far
 from eqsatad.backends.cpu.text import Value, number
 from eqsatad.backends.cpu.tiles import length
-from eqsatad.loops.nest import Assign, Block, For, Store, expressions_of, replaced, statements
-from eqsatad.terms.nodes import FLOATS, Apply, Expr, Var
+from eqsatad.loops.nest import Assign, Block, For, Store, nodes_of, reads_of, replaced
+from eqsatad.terms.nodes import FLOATS, Apply, Axis, Expr, Read, Tensor, Var
 from eqsatad.terms.ops import ADD, MAX, MIN, Op
 from eqsatad.terms.walk import postorder
 
@@ -33,6 +35,8 @@ REDUCED: dict[Op, tuple[float, str]] = {
 # Vectors that run together: of a sum, and at most of a short loop.
 TOGETHER = 4
 MOST = 4
+# Bytes from what is read to what is asked for beside stores past the caches.
+AHEAD = 1 << 14
 
 
 def combined(statement: Assign) -> Op | None:
@@ -53,6 +57,18 @@ class Partial:
     @property
     def lanes(self) -> Var:
         return Var(f"{self.var.name}.lanes", self.var.dtype)
+
+
+def furthest(block: Block, lane: Axis) -> Iterator[Read]:
+    """Of the reads of large tensors that move along ``lane`` together, the last one of each."""
+    found: dict[tuple[Tensor, tuple[tuple[int, Expr], ...]], tuple[int, Read]] = {}
+    for read in reads_of(block):
+        form = flat(read.tensor, read.indices)
+        if form.coefficient(lane) == 1 and far(read.tensor):
+            key = read.tensor, form.terms
+            if key not in found or found[key][0] < form.const:
+                found[key] = form.const, read
+    return (read for _, read in found.values())
 
 
 class Walk:
@@ -93,7 +109,7 @@ class Walk:
         if self.loop.parallel:
             short = extent and extent % self.lanes == 0 and extent <= MOST * self.lanes
             return extent // self.lanes if extent and short else 1
-        nodes = postorder(*(e for each in statements(self.loop.body) for e in expressions_of(each)))
+        nodes = nodes_of(self.loop.body)
         calls = (isinstance(node, Apply) and COSTS.get(node.op, 0) > OPERATION for node in nodes)
         return 1 if any(calls) else TOGETHER
 
@@ -103,6 +119,8 @@ class Walk:
         stop = self.w.two("sub nsw", self.w.two("add nsw", start, count), rest)
         with self.w.loop(start, stop, self.lanes * together) as index, self.to.expressions.scope():
             places = [Place(index, self.lanes * turn, lane=True) for turn in range(together)]
+            if self.to.expressions.streamed is not None:
+                self._ahead(body, self.points[0].at(self.loop.axis, places[0]))
             self.to.block(body, [
                 point.at(self.loop.axis, place).by(self.lanes)
                 for point in self.points
@@ -113,12 +131,17 @@ class Walk:
     def _streamed(self) -> Store | None:
         """The first store of whole vectors past the caches.
 
-        None beside sums, whose order would depend on where arrays begin.
+        None beside sums, whose order would depend on where arrays begin, and where not all vectors
+        that are stored to its buffer begin with one of the places that it begins with.
         """
         if self.partial or len(self.points) > 1:
             return None
-        stores = (each for each in self.loop.body if isinstance(each, Store))
-        return next((each for each in stores if each.buffer in self.to.expressions.large), None)
+        stores = [each for each in self.loop.body if isinstance(each, Store)]
+        first = next((each for each in stores if each.buffer in self.to.expressions.large), None)
+        beside = [] if first is None else [s for s in stores if s.buffer is first.buffer]
+        places = {flat(each.buffer, each.indices) for each in beside}
+        steps = {form.terms for form in places}, {form.const % self.lanes for form in places}
+        return None if any(len(each) > 1 for each in steps) else first
 
     def _head(self, body: Block, start: Value, count: Value, store: Store) -> tuple[Value, Value]:
         """What comes before the first whole vector of ``store``; where it stopped, what is left."""
@@ -132,6 +155,12 @@ class Walk:
         )
         self._left(body, start, first)
         return self.w.two("add nsw", start, first), self.w.two("sub nsw", count, first)
+
+    def _ahead(self, body: Block, point: Point) -> None:
+        """Asks for what is read later: stores past the caches leave no time to wait for it."""
+        for read in furthest(body, self.loop.axis):
+            base = self.to.expressions.address(read.tensor, read.indices, point).base
+            self.w.prefetch(self.w.address(base, "i8", number(AHEAD, "i64"), inside=False))
 
     def _left(self, body: Block, start: Value, rest: Value) -> None:
         some = self.w.compare("icmp sgt", rest, number(0, "i64"))

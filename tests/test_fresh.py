@@ -1,0 +1,82 @@
+"""Where results begin in memory, and memory that is used again."""
+
+import numpy as np
+import pytest
+
+import eqsatad as ea
+from eqsatad.backends import fresh
+from eqsatad.backends.fresh import LINE, PAGE, Memory, beside, in_lines, maker
+
+F32 = np.dtype("float32")
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept():
+    Memory.free.clear()
+    yield
+    Memory.free.clear()
+
+
+def begin(array):
+    return array.ctypes.data
+
+
+@pytest.mark.parametrize(
+    ("elements", "expected"), [(100, fresh.anywhere), (1 << 18, in_lines), (1 << 20, beside)]
+)
+def test_the_size_says_where_a_result_begins(elements, expected):
+    assert maker((elements,), F32) is expected
+
+
+def test_large_results_begin_with_a_line():
+    assert begin(in_lines((5, 7), F32, [])) % LINE == 0
+
+
+@pytest.mark.parametrize("offset", [0, 1, 3, 17, 1000])
+def test_larger_ones_begin_half_a_page_from_an_input_of_their_size(offset):
+    room = np.zeros(5000, "float32")
+    like = room[offset : offset + 35].reshape(5, 7)
+    found = beside((7, 5), F32, [np.zeros(3), like])
+    assert (begin(found) - begin(like)) % PAGE == PAGE // 2
+    assert found.shape == (7, 5)
+    assert found.flags.writeable
+
+
+def test_without_such_an_input_they_begin_with_a_line():
+    assert begin(beside((5, 7), F32, [np.zeros(3)])) % LINE == 0
+
+
+def test_memory_is_used_again_when_no_array_is_in_it():
+    first = in_lines((40, 50), F32, [])
+    view, place = first[3:], begin(first)
+    del first
+    other = in_lines((40, 50), F32, [])
+    assert not np.shares_memory(view, other)
+    del view
+    assert begin(in_lines((40, 50), F32, [])) == place
+
+
+def test_memory_of_another_size_is_not_used():
+    del_me = in_lines((40, 50), F32, [])
+    del del_me
+    assert in_lines((40, 51), F32, []).nbytes == 40 * 51 * 4
+    assert [block.nbytes for block in Memory.free][:1] == [40 * 50 * 4 + LINE]
+
+
+def test_no_more_is_kept_than_said(monkeypatch):
+    monkeypatch.setattr(fresh, "KEPT", 1000)
+    arrays = [in_lines((100,), F32, []) for _ in range(5)]
+    arrays.clear()
+    assert 0 < sum(block.nbytes for block in Memory.free) <= 1000
+
+
+def test_results_of_a_kernel_are_its_own():
+    x = ea.placeholder((600, 700), name="X")
+    y = ea.compute((600, 700), lambda i, j: x[i, j] + 1.0, name="Y")
+    kernel = ea.build([y], [x])
+    one, two = (np.full((600, 700), value, "float32") for value in (1.0, 5.0))
+    (first,) = kernel(one)
+    kept = first.copy()
+    (second,) = kernel(two)
+    np.testing.assert_array_equal(first, kept)
+    assert not np.shares_memory(first, second)
