@@ -1,8 +1,9 @@
 """Elementary functions of the CPU backend: how wrong they are, and how long they take.
 
 ``python -m benchmarks.functions`` prints, for float32 and float64, the largest error found in
-units of the last place beside the bound of `eqsatad.backends.cpu.functions`, and nanoseconds an
-element of arrays in the cache, beside numpy and, where it is installed, torch, all on one thread.
+units of the last place beside the bound of `eqsatad.backends.cpu.functions.table`, and nanoseconds
+an element of arrays in the cache, beside numpy and, where it is installed, torch, all on one
+thread.
 ``--every`` measures float32 functions of one number at every float there is, which takes hours.
 References are numpy's extended precision; without that (``np.longdouble`` is no wider than
 float64) errors of float64 are not measured.
@@ -20,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eqsatad.backends import build
-from eqsatad.backends.cpu.circular import FAR
-from eqsatad.backends.cpu.floats import HALF_PI
-from eqsatad.backends.cpu.functions import FUNCTIONS
+from eqsatad.backends.cpu.functions.circular import FAR
+from eqsatad.backends.cpu.functions.floats import HALF_PI
+from eqsatad.backends.cpu.functions.table import FUNCTIONS
 from eqsatad.backends.kernel import Kernel
 from eqsatad.loops.lower import lower
 from eqsatad.terms import builders as ea

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from eqsatad.backends.cpu.machine import host, load
+from eqsatad.backends.cpu.runtime.machine import host, load
 
 ACCUMULATORS = 12
 ROUNDS = 200_000

@@ -3,8 +3,9 @@
 Each is the one of its degree whose largest error, weighted so that it is the relative error of
 the function, is least: E. Y. Remez's exchange (1934; J.-M. Muller, Elementary Functions, chapter
 3) over a grid that is dense at both ends, in decimal arithmetic of 60 digits.
-``python -m benchmarks.polynomials`` prints the table of `eqsatad.backends.cpu.polynomials` with
-the error of each row; coefficients are rounded last.
+``python -m benchmarks.polynomials`` prints the table of
+`eqsatad.backends.cpu.functions.polynomials` with the error of each row; coefficients are rounded
+last.
 """
 
 from __future__ import annotations

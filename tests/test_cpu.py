@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from eqsatad import cache
 from eqsatad.backends import build, cpu, load_kernel
 from eqsatad.backends.access import safe_read
-from eqsatad.backends.cpu import ready
-from eqsatad.backends.cpu.functions import FUNCTIONS
-from eqsatad.backends.cpu.machine import load
-from eqsatad.backends.cpu.source import Machine, write
-from eqsatad.backends.cpu.tilechoice import plan
+from eqsatad.backends.cpu.code.source import Machine, write
+from eqsatad.backends.cpu.functions.table import FUNCTIONS
+from eqsatad.backends.cpu.runtime import ready
+from eqsatad.backends.cpu.runtime.machine import load
+from eqsatad.backends.cpu.tiles.choice import plan
 from eqsatad.backends.kernel import Kernel, from_bits, to_bits
 from eqsatad.errors import ArgumentError, BackendError, CacheWarning
 from eqsatad.loops.lower import lower
@@ -455,8 +455,8 @@ def objects(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["matmul", "softmax", "scattered", "conv dW", "border"])
 def test_results_are_the_same_bits_for_any_number_of_threads(name, objects, monkeypatch):
     # Every parallel step is shared, however small, in chunks of a few iterations.
-    monkeypatch.setattr("eqsatad.backends.cpu.source.ALONE", 0)
-    monkeypatch.setattr("eqsatad.backends.cpu.source.CHUNK", 2_000_000)
+    monkeypatch.setattr("eqsatad.backends.cpu.code.source.ALONE", 0)
+    monkeypatch.setattr("eqsatad.backends.cpu.code.source.CHUNK", 2_000_000)
     program = lowered(CASES[name])
     arrays = arrays_for(program)
     first, *others = (build(program, threads=threads)(*arrays)[0] for threads in (1, 2, 5))
@@ -465,8 +465,8 @@ def test_results_are_the_same_bits_for_any_number_of_threads(name, objects, monk
 
 
 def test_every_iteration_of_a_shared_loop_runs_once(objects, monkeypatch):
-    monkeypatch.setattr("eqsatad.backends.cpu.source.ALONE", 0)
-    monkeypatch.setattr("eqsatad.backends.cpu.source.CHUNK", 1)
+    monkeypatch.setattr("eqsatad.backends.cpu.code.source.ALONE", 0)
+    monkeypatch.setattr("eqsatad.backends.cpu.code.source.CHUNK", 1)
     x = np.arange(20_011, dtype="float64")
     kernel = build(mapped(applied(ops.NEG), "float64"), threads=4)
     for _ in range(20):
@@ -474,7 +474,7 @@ def test_every_iteration_of_a_shared_loop_runs_once(objects, monkeypatch):
 
 
 def test_calls_from_several_threads_do_not_mix(objects, monkeypatch):
-    monkeypatch.setattr("eqsatad.backends.cpu.source.ALONE", 0)
+    monkeypatch.setattr("eqsatad.backends.cpu.code.source.ALONE", 0)
     program = lowered(CASES["softmax"])
     kernel = build(program, threads=3)
     inputs = [arrays_for(program, seed) for seed in range(4)]
@@ -507,8 +507,8 @@ def _in_child(queue, kernel, x):
 
 
 def test_kernel_works_in_a_forked_process(objects, monkeypatch):
-    monkeypatch.setattr("eqsatad.backends.cpu.source.ALONE", 0)
-    monkeypatch.setattr("eqsatad.backends.cpu.source.CHUNK", 1)
+    monkeypatch.setattr("eqsatad.backends.cpu.code.source.ALONE", 0)
+    monkeypatch.setattr("eqsatad.backends.cpu.code.source.CHUNK", 1)
     x = np.arange(1000, dtype="float32")
     kernel = build(mapped(applied(ops.NEG), "float32"), threads=3)
     kernel(x)
@@ -539,7 +539,8 @@ def test_second_build_comes_from_disk(objects, monkeypatch):
     (entry,) = cache.entries()
     assert entry[1] > 0
     monkeypatch.setattr(
-        "eqsatad.backends.cpu.machine._compiled", lambda *args: pytest.fail("compiled again")
+        "eqsatad.backends.cpu.runtime.machine._compiled",
+        lambda *args: pytest.fail("compiled again"),
     )
     negation(5)
 

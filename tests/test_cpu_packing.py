@@ -10,12 +10,12 @@ from eqsatad.backends import build
 from eqsatad.backends.access import flat
 from eqsatad.backends.blocks import groups
 from eqsatad.backends.cpu import prepare
-from eqsatad.backends.cpu.packing import packed
-from eqsatad.backends.cpu.parting import parted
-from eqsatad.backends.cpu.siblings import joined
-from eqsatad.backends.cpu.source import Machine
-from eqsatad.backends.cpu.tiles import chain
-from eqsatad.backends.cpu.turns import turn
+from eqsatad.backends.cpu.code.source import Machine
+from eqsatad.backends.cpu.rewrites.packing import packed
+from eqsatad.backends.cpu.rewrites.parting import parted
+from eqsatad.backends.cpu.rewrites.siblings import joined
+from eqsatad.backends.cpu.tiles.tile import chain
+from eqsatad.backends.cpu.tiles.turns import turn
 from eqsatad.loops.interpret import run
 from eqsatad.loops.lower import lower
 from eqsatad.loops.nest import For, Store, statements

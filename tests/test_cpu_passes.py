@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from eqsatad.backends.cpu import build, columns, layouts, passes, prepare, streams
-from eqsatad.backends.cpu.columns import accumulated
-from eqsatad.backends.cpu.passes import rowwise, settled
-from eqsatad.backends.cpu.source import Machine
+from eqsatad.backends.cpu import build, prepare
+from eqsatad.backends.cpu.code.source import Machine
+from eqsatad.backends.cpu.rewrites import columns, layouts, passes, streams
+from eqsatad.backends.cpu.rewrites.columns import accumulated
+from eqsatad.backends.cpu.rewrites.passes import rowwise, settled
 from eqsatad.loops.interpret import run
 from eqsatad.loops.lower import lower
 from eqsatad.loops.nest import Accumulate, For, expressions_of, scheduled, statements
@@ -168,8 +169,8 @@ def test_joined_program_means_the_same(family, anything):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_results_do_not_depend_on_threads(family, anything, fresh, monkeypatch):
-    monkeypatch.setattr("eqsatad.backends.cpu.source.ALONE", 0)
-    monkeypatch.setattr("eqsatad.backends.cpu.source.CHUNK", 2_000_000)
+    monkeypatch.setattr("eqsatad.backends.cpu.code.source.ALONE", 0)
+    monkeypatch.setattr("eqsatad.backends.cpu.code.source.CHUNK", 2_000_000)
     program = lower(FAMILIES[family][0](301, 67))
     arrays = drawn(program)
     first, *others = (build(program, threads=threads)(**arrays) for threads in (1, 2, 5))

@@ -9,16 +9,16 @@ from benchmarks.kernel_cases import CASES, max_pool
 from eqsatad.backends import build
 from eqsatad.backends.blocks import groups
 from eqsatad.backends.cpu import Launcher, prepare
-from eqsatad.backends.cpu.inlining import inlined
-from eqsatad.backends.cpu.layouts import arranged
-from eqsatad.backends.cpu.machine import load
-from eqsatad.backends.cpu.maps import mapped
-from eqsatad.backends.cpu.packing import packed
-from eqsatad.backends.cpu.passes import LONG
-from eqsatad.backends.cpu.scans import scanned
-from eqsatad.backends.cpu.siblings import joined
-from eqsatad.backends.cpu.source import Machine, write
-from eqsatad.backends.cpu.turns import turn
+from eqsatad.backends.cpu.code.source import Machine, write
+from eqsatad.backends.cpu.rewrites.inlining import inlined
+from eqsatad.backends.cpu.rewrites.layouts import arranged
+from eqsatad.backends.cpu.rewrites.packing import packed
+from eqsatad.backends.cpu.rewrites.passes import LONG
+from eqsatad.backends.cpu.rewrites.siblings import joined
+from eqsatad.backends.cpu.runtime.machine import load
+from eqsatad.backends.cpu.tiles.maps import mapped
+from eqsatad.backends.cpu.tiles.scans import scanned
+from eqsatad.backends.cpu.tiles.turns import turn
 from eqsatad.loops.interpret import run
 from eqsatad.loops.lower import lower
 from eqsatad.loops.nest import For, statements

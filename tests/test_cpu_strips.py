@@ -5,14 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from eqsatad.backends.cpu import Launcher, source
-from eqsatad.backends.cpu.caches import Caches, described
-from eqsatad.backends.cpu.machine import load
-from eqsatad.backends.cpu.reuse import LINE, Loop, footprint, sources
-from eqsatad.backends.cpu.source import Machine, write
-from eqsatad.backends.cpu.strips import carried, put_away, sums
-from eqsatad.backends.cpu.tilechoice import plan
-from eqsatad.backends.cpu.tiles import Strips
+from eqsatad.backends.cpu import Launcher
+from eqsatad.backends.cpu.code import source
+from eqsatad.backends.cpu.code.source import Machine, write
+from eqsatad.backends.cpu.runtime.caches import Caches, described
+from eqsatad.backends.cpu.runtime.machine import load
+from eqsatad.backends.cpu.tiles.choice import plan
+from eqsatad.backends.cpu.tiles.reuse import LINE, Loop, footprint, sources
+from eqsatad.backends.cpu.tiles.strips import carried, put_away, sums
+from eqsatad.backends.cpu.tiles.tile import Strips
 from eqsatad.backends.kernel import Kernel, from_bits, to_bits
 from eqsatad.loops.interpret import run
 from eqsatad.loops.lower import lower

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from eqsatad import differentiate
 from eqsatad import library as nn
 from eqsatad.backends.cpu import build, prepare
-from eqsatad.backends.cpu.expressions import Place, Point
-from eqsatad.backends.cpu.known import range_of, segments
-from eqsatad.backends.cpu.source import Machine
-from eqsatad.backends.cpu.taps import tapped
-from eqsatad.backends.cpu.text import Value, number
+from eqsatad.backends.cpu.code.expressions import Place, Point
+from eqsatad.backends.cpu.code.known import range_of, segments
+from eqsatad.backends.cpu.code.source import Machine
+from eqsatad.backends.cpu.code.text import Value, number
+from eqsatad.backends.cpu.tiles.taps import tapped
 from eqsatad.loops.nest import For
 from eqsatad.terms import builders as ea
 from eqsatad.terms.evaluate import evaluate
@@ -163,8 +163,8 @@ def _between_pages(array, at_end):
 @pytest.mark.parametrize("wrt", ["X", "W"])
 def test_results_do_not_depend_on_threads(wrt, monkeypatch, tmp_path):
     monkeypatch.setenv("EQSATAD_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr("eqsatad.backends.cpu.source.ALONE", 0)
-    monkeypatch.setattr("eqsatad.backends.cpu.source.CHUNK", 2_000_000)
+    monkeypatch.setattr("eqsatad.backends.cpu.code.source.ALONE", 0)
+    monkeypatch.setattr("eqsatad.backends.cpu.code.source.CHUNK", 2_000_000)
     program = lowered(depthwise(wrt, 2, 7, (19, 45), (3, 3), 1))
     arrays = arrays_for(program)
     first, *others = (build(program, threads=threads)(*arrays)[0] for threads in (1, 2, 5))

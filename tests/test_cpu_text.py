@@ -2,8 +2,8 @@
 
 import pytest
 
-from eqsatad.backends.cpu.machine import compiled
-from eqsatad.backends.cpu.text import Module, Value, Writer, number
+from eqsatad.backends.cpu.code.text import Module, Value, Writer, number
+from eqsatad.backends.cpu.runtime.machine import compiled
 
 ROLLED = ", !llvm.loop"
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from eqsatad.backends.cpu import build, prepare
-from eqsatad.backends.cpu.source import Machine
-from eqsatad.backends.cpu.twins import united
+from eqsatad.backends.cpu.code.source import Machine
+from eqsatad.backends.cpu.rewrites.twins import united
 from eqsatad.loops.lower import lower
 from eqsatad.terms import builders as ea
 from eqsatad.terms.evaluate import evaluate

@@ -9,8 +9,8 @@ import eqsatad as ea
 from benchmarks.kernel_cases import CASES as KERNELS
 from eqsatad import cache
 from eqsatad.backends import build
-from eqsatad.backends.cpu import machine
-from eqsatad.backends.cpu.functions import FUNCTIONS
+from eqsatad.backends.cpu.functions.table import FUNCTIONS
+from eqsatad.backends.cpu.runtime import machine
 from eqsatad.backends.kernel import from_bits, to_bits
 from eqsatad.errors import BackendError
 from eqsatad.terms import ops

@@ -10,7 +10,7 @@ import pytest
 import eqsatad as ea
 from benchmarks.legacy_cases import CASES
 from eqsatad import cache
-from eqsatad.backends.cpu.source import Machine, write
+from eqsatad.backends.cpu.code.source import Machine, write
 from eqsatad.loops.render import render
 from eqsatad.terms.store import dump
 from eqsatad.terms.walk import program

@@ -10,11 +10,11 @@ from benchmarks.functions import LONG, SUBJECTS, WIDER, bound, errors, kernel, p
 from eqsatad import cache
 from eqsatad.backends import build
 from eqsatad.backends.cpu import Launcher
-from eqsatad.backends.cpu.circular import FAR
-from eqsatad.backends.cpu.functions import FUNCTIONS
-from eqsatad.backends.cpu.machine import load
-from eqsatad.backends.cpu.polynomials import POLYNOMIALS
-from eqsatad.backends.cpu.source import Machine, write
+from eqsatad.backends.cpu.code.source import Machine, write
+from eqsatad.backends.cpu.functions.circular import FAR
+from eqsatad.backends.cpu.functions.polynomials import POLYNOMIALS
+from eqsatad.backends.cpu.functions.table import FUNCTIONS
+from eqsatad.backends.cpu.runtime.machine import load
 from eqsatad.backends.kernel import from_bits, to_bits
 from eqsatad.loops.lower import lower
 from eqsatad.terms import builders as ea

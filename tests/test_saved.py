@@ -11,7 +11,7 @@ import pytest
 import eqsatad as ea
 from eqsatad.backends import build as build_loops
 from eqsatad.backends import saved, threads
-from eqsatad.backends.cpu.pool import Pool
+from eqsatad.backends.cpu.runtime.pool import Pool
 from eqsatad.errors import ArgumentError, BackendError, StoreError
 from eqsatad.loops.lower import lower
 

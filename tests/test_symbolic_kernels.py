@@ -10,11 +10,11 @@ from benchmarks.symbolic_kernels import symbolic, values
 from eqsatad import cache
 from eqsatad.backends import build, cpu
 from eqsatad.backends.access import flat
-from eqsatad.backends.cpu.decided import decided
-from eqsatad.backends.cpu.machine import load
-from eqsatad.backends.cpu.margins import with_margins
-from eqsatad.backends.cpu.source import Machine, write
-from eqsatad.backends.cpu.workspace import Workspaces
+from eqsatad.backends.cpu.code.source import Machine, write
+from eqsatad.backends.cpu.rewrites.decided import decided
+from eqsatad.backends.cpu.rewrites.margins import with_margins
+from eqsatad.backends.cpu.runtime.machine import load
+from eqsatad.backends.cpu.runtime.workspace import Workspaces
 from eqsatad.backends.extents import value
 from eqsatad.backends.kernel import Kernel
 from eqsatad.loops.interpret import run

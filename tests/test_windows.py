@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 import eqsatad as ea
 from eqsatad import library as nn
-from eqsatad.backends.cpu.machine import host
-from eqsatad.backends.cpu.windowed import windowed
-from eqsatad.backends.cpu.windows import MOST, growth, window
+from eqsatad.backends.cpu.runtime.machine import host
+from eqsatad.backends.cpu.tiles.windowed import windowed
+from eqsatad.backends.cpu.tiles.windows import MOST, growth, window
 from eqsatad.loops.lower import lower
 from eqsatad.terms.evaluate import evaluate
 from eqsatad.terms.nodes import Axis, Const, Read

@@ -16,11 +16,12 @@ from shutil import which
 from tempfile import TemporaryDirectory
 from zipfile import BadZipFile, ZipFile
 
-from eqsatad.backends.cpu import Launcher, machine, written
-from eqsatad.backends.cpu.export import declaration, exported
-from eqsatad.backends.cpu.machine import Cpu, host, identity, linked, load, named, portable
-from eqsatad.backends.cpu.ready import plain
-from eqsatad.backends.cpu.source import outside
+from eqsatad.backends.cpu import Launcher, written
+from eqsatad.backends.cpu.code.source import outside
+from eqsatad.backends.cpu.runtime import machine
+from eqsatad.backends.cpu.runtime.export import declaration, exported
+from eqsatad.backends.cpu.runtime.machine import Cpu, host, identity, linked, load, named, portable
+from eqsatad.backends.cpu.runtime.ready import plain
 from eqsatad.backends.kernel import Kernel
 from eqsatad.backends.specialise import Specialised
 from eqsatad.errors import BackendError, StoreError

@@ -14,12 +14,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from eqsatad.backends.blocks import buffers_of
-from eqsatad.backends.cpu.addresses import address
-from eqsatad.backends.cpu.caches import Caches, found
-from eqsatad.backends.cpu.machine import Code, Cpu, compiled, host, linked
-from eqsatad.backends.cpu.pool import pool
-from eqsatad.backends.cpu.ready import Ready, plain
-from eqsatad.backends.cpu.workspace import Workspaces
+from eqsatad.backends.cpu.code.addresses import address
+from eqsatad.backends.cpu.runtime.caches import Caches, found
+from eqsatad.backends.cpu.runtime.machine import Code, Cpu, compiled, host, linked
+from eqsatad.backends.cpu.runtime.pool import pool
+from eqsatad.backends.cpu.runtime.ready import Ready, plain
+from eqsatad.backends.cpu.runtime.workspace import Workspaces
 from eqsatad.backends.kernel import Array, Call, Kernel
 from eqsatad.backends.threads import num_threads
 from eqsatad.errors import ArgumentError
@@ -27,7 +27,7 @@ from eqsatad.loops.nest import For, LoopProgram, Mark
 from eqsatad.loops.nest import statements as all_statements  # A module here has the other name.
 
 if TYPE_CHECKING:
-    from eqsatad.backends.cpu.source import Machine, Source
+    from eqsatad.backends.cpu.code.source import Machine, Source
 
 _RUN = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _DISPATCH = ctypes.CFUNCTYPE(
@@ -55,7 +55,7 @@ def _made(program: LoopProgram, exact: bool) -> Ready:
 
 def written(program: LoopProgram, cpu: Cpu, exact: bool) -> tuple[LoopProgram, Source]:
     """``program`` as it is planned for ``cpu``, and its module."""
-    from eqsatad.backends.cpu.source import Machine, write
+    from eqsatad.backends.cpu.code.source import Machine, write
 
     caches = found() if cpu == host() else Caches()
     machine = Machine(cpu.vector, cpu.registers, cpu.half, caches)
@@ -73,24 +73,24 @@ def unheeded(program: LoopProgram, vector: int) -> Iterator[str]:
 
 
 def _lanes(loop: For, vector: int) -> int:
-    from eqsatad.backends.cpu.statements import lanes_of
+    from eqsatad.backends.cpu.code.statements import lanes_of
 
     return lanes_of(loop, vector)
 
 
 def prepare(program: LoopProgram, machine: Machine, *, exact: bool = False) -> LoopProgram:
     """An equal program that runs faster on ``machine``."""
-    from eqsatad.backends.cpu.columns import accumulated
-    from eqsatad.backends.cpu.decided import decided
-    from eqsatad.backends.cpu.inlining import inlined
-    from eqsatad.backends.cpu.layouts import arranged
-    from eqsatad.backends.cpu.margins import with_margins
-    from eqsatad.backends.cpu.packing import packed
-    from eqsatad.backends.cpu.parting import parted
-    from eqsatad.backends.cpu.passes import rowwise, settled
-    from eqsatad.backends.cpu.ragged import evened
-    from eqsatad.backends.cpu.siblings import joined
-    from eqsatad.backends.cpu.twins import united
+    from eqsatad.backends.cpu.rewrites.columns import accumulated
+    from eqsatad.backends.cpu.rewrites.decided import decided
+    from eqsatad.backends.cpu.rewrites.inlining import inlined
+    from eqsatad.backends.cpu.rewrites.layouts import arranged
+    from eqsatad.backends.cpu.rewrites.margins import with_margins
+    from eqsatad.backends.cpu.rewrites.packing import packed
+    from eqsatad.backends.cpu.rewrites.parting import parted
+    from eqsatad.backends.cpu.rewrites.passes import rowwise, settled
+    from eqsatad.backends.cpu.rewrites.ragged import evened
+    from eqsatad.backends.cpu.rewrites.siblings import joined
+    from eqsatad.backends.cpu.rewrites.twins import united
 
     lean = inlined(decided(program) if program.sizes else program)
     lean = united(arranged(parted(lean)))

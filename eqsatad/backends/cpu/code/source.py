@@ -1,0 +1,401 @@
+"""A loop program as one LLVM module.
+
+Every independent statement of a nest is a *step*: a function of a range of its outermost loop.
+``run(args)`` makes the steps in order; ``args`` is a table of 64-bit words: the address of a
+dispatcher (or 0), then every buffer's address, then every size. A step over a parallel loop is
+made in chunks whose number does not depend on the threads, so neither do the results. Steps over
+the same rows are made chunk by chunk in turns; see `trains`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+
+from eqsatad.backends.blocks import buffers_of, groups, touched
+from eqsatad.backends.cpu.code.expressions import Expressions, Place, Point
+from eqsatad.backends.cpu.code.scalars import BYTES, STORED
+from eqsatad.backends.cpu.code.statements import Statements
+from eqsatad.backends.cpu.code.text import Module, Value, Writer, number
+from eqsatad.backends.cpu.code.tilewriter import TileWriter, spread, unflattened
+from eqsatad.backends.cpu.rewrites.streams import large
+from eqsatad.backends.cpu.runtime.caches import Caches
+from eqsatad.backends.cpu.tiles.choice import plan
+from eqsatad.backends.cpu.tiles.effort import effort, index, trips
+from eqsatad.backends.cpu.tiles.maps import mapped
+from eqsatad.backends.cpu.tiles.scans import scanned
+from eqsatad.backends.cpu.tiles.strips import put_away
+from eqsatad.backends.cpu.tiles.taps import tapped
+from eqsatad.backends.cpu.tiles.tile import Tile, chain
+from eqsatad.backends.cpu.tiles.trains import Rows, coupled, rows_of
+from eqsatad.backends.cpu.tiles.turns import turn
+from eqsatad.backends.cpu.tiles.windowed import windowed
+from eqsatad.loops.nest import Block, For, LoopProgram, Mark, scheduled
+from eqsatad.terms.linear import normal
+from eqsatad.terms.nodes import TRUE, Apply, Const, Expr, Tensor
+from eqsatad.terms.ops import ADD, FLOORDIV, MUL, NOT
+from eqsatad.terms.walk import conjunction
+
+# Picoseconds of work below which one thread is faster, and that one chunk takes.
+ALONE = 100_000_000
+CHUNK = 40_000_000
+# How much faster a tile, or a nest scheduled by hand, is than what `effort` assumes.
+TILE_SPEED = 8
+CONTRACT = ("contract",)
+# What steps take loops of unknown length to have, of which the sizes of a call choose one: so many
+# vectors, only rows, nothing.
+VECTORS = (8, 1, 0, None)
+WORD = 8
+BEGIN, END = Value("%begin", "i64"), Value("%end", "i64")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What code generation knows of the CPU: bytes of a vector, and how many registers.
+
+    ``half`` says that it converts half floats.
+    """
+
+    vector: int
+    registers: int
+    half: bool = True
+    caches: Caches = field(default_factory=Caches)
+
+
+@dataclass(frozen=True)
+class Options:
+    """How code is to be written.
+
+    A step may take loops of unknown length to have so many ``vectors``; see `plan`. What is
+    ``large`` may be stored past the caches.
+    """
+
+    machine: Machine
+    exact: bool
+    vectors: int | None = None
+    large: frozenset[Tensor] = frozenset()
+
+
+@dataclass(frozen=True)
+class Source:
+    """The text of a module, the C functions that it calls, and the temporaries that it needs.
+
+    Those of the program come first, then those that its steps add.
+    """
+
+    text: str
+    outside: tuple[str, ...]
+    temporaries: tuple[Tensor, ...]
+
+
+def write(program: LoopProgram, machine: Machine, *, exact: bool = False) -> Source:
+    """The module that computes ``program``."""
+    module = Module(machine.vector, half=machine.half)
+    options = Options(machine, exact, large=large(program))
+    steps = [
+        step
+        for place, group in enumerate(groups(program))
+        for step in _steps(module, program, f"step{place}", group, options)
+    ]
+    kept = (step.kept for step in steps if step.kept is not None)
+    program = replace(program, temporaries=(*program.temporaries, *kept))
+    for step in steps:
+        step.write(program)
+    runs = list(_runs(module, steps))
+    for run in runs:
+        if isinstance(run, Train):
+            run.write()
+    Driver(module, program).write(runs)
+    vector = f'"prefer-vector-width"="{8 * machine.vector}"'
+    text = module.text(["nounwind", vector])
+    return Source(text, outside(text), program.temporaries)
+
+
+def _steps(
+    module: Module, program: LoopProgram, name: str, group: Block, options: Options
+) -> Iterator[Step]:
+    """What does ``group``: one step, or several of which the sizes of a call choose one."""
+    guards: list[Expr] = []
+    for place, vectors in enumerate(VECTORS):
+        given = replace(options, vectors=vectors)
+        step = Step(module, program, f"{name}.{place}" if place else name, group, given)
+        needs = TRUE if step.tile is None else step.tile.needs
+        if any(needs is guard for guard in guards):
+            continue
+        step.guard = conjunction((*(Apply(NOT, (guard,)) for guard in guards), needs))
+        yield step
+        if needs is TRUE:
+            return
+        guards.append(needs)
+
+
+def outside(text: str) -> tuple[str, ...]:
+    """The C functions that the module ``text`` calls."""
+    declared = re.findall(r"^declare .* @([\w.]+)\(", text, flags=re.MULTILINE)
+    return tuple(sorted(name for name in declared if not name.startswith("llvm.")))
+
+
+@dataclass(frozen=True)
+class Share:
+    """The iterations of a step, and the picoseconds that all of them take."""
+
+    start: Expr
+    stop: Expr
+    effort: Expr
+
+
+class Step:
+    """One function of a range of iterations: of a parallel loop, or of the tiles of a nest."""
+
+    def __init__(
+        self, module: Module, program: LoopProgram, name: str, body: Block, options: Options
+    ) -> None:
+        self.module = module
+        self.program = program
+        self.name = name
+        self.body = body
+        self.options = options
+        self.tile = self._plan()
+        # For which sizes it is run.
+        self.guard: Expr = TRUE
+        # What the accumulators of tiles are kept in.
+        self.kept = None if self.tile is None else put_away(f"{name}_sums", self.tile)
+
+    def _plan(self) -> Tile | None:
+        machine = self.options.machine
+        if len(self.body) != 1 or scheduled(self.body):
+            return None
+        if (copy := turn(self.body[0], machine.vector)) is not None:
+            return copy
+        exact = self.options.exact
+        if not exact and (running := scanned(self.body[0], machine.vector)) is not None:
+            return running
+        large = bool(self.options.vectors)
+        if (simple := mapped(self.body[0], machine.vector, large=large)) is not None:
+            return simple
+        if (picked := windowed(self.body[0], machine.vector)) is not None:
+            return picked
+        if (taps := tapped(self.body[0], machine.vector, exact=exact)) is not None:
+            return taps
+        vector, registers, vectors = machine.vector, machine.registers, self.options.vectors
+        return plan(self.body[0], vector, registers, exact, machine.caches, vectors=vectors)
+
+    @property
+    def share(self) -> Share | None:
+        """What may be divided among threads."""
+        if self.tile is not None:
+            taken = Apply(FLOORDIV, (effort(self.body), index(TILE_SPEED)))
+            return Share(index(0), spread(self.tile)[1], taken)
+        if loops := self._divided:
+            total = index(1)
+            for loop in loops:
+                total = Apply(MUL, (total, trips(loop, {})))
+            speed = TILE_SPEED if scheduled(self.body) else 1
+            taken = Apply(FLOORDIV, (effort(self.body), index(speed)))
+            return Share(index(0), normal(total), normal(taken))
+        return None
+
+    @property
+    def _divided(self) -> tuple[For, ...]:
+        """The loops that are one range together: the outermost, or as far as a schedule says."""
+        loops = chain(self.body[0])[0] if len(self.body) == 1 else ()
+        shared = [place for place, loop in enumerate(loops) if loop.mark is Mark.SHARED]
+        return loops[: max(shared, default=0) + 1]
+
+    def write(self, program: LoopProgram) -> None:
+        """Writes the function; ``program`` has the temporaries of all steps."""
+        self.program = program
+        buffers = buffers_of(program)
+        used = touched(self.body)
+        if self.kept is not None:
+            used[self.kept] = True
+        names = {tensor: f"%b{place}" for place, tensor in enumerate(buffers)}
+        parameters = [_parameter(each, names[each], used) for each in buffers if each in used]
+        sizes = {size.name: f"%size.{place}" for place, size in enumerate(program.sizes)}
+        self._body(parameters, names, sizes)
+        w = Writer(self.module)
+        arguments = [
+            _argument(w, 1 + place, "ptr") for place, each in enumerate(buffers) if each in used
+        ]
+        first = 1 + len(buffers)
+        arguments += [_argument(w, first + place, "i64") for place in range(len(sizes))]
+        arguments += [BEGIN, END]
+        w.line(f"call void @{self.name}.body({', '.join(a.typed for a in arguments)})")
+        w.finish(self.name, ["ptr %args", BEGIN.typed, END.typed])
+
+    def _body(
+        self, parameters: Sequence[str], names: Mapping[Tensor, str], sizes: Mapping[str, str]
+    ) -> None:
+        w = Writer(self.module, () if self.options.exact else CONTRACT)
+        roomy = frozenset(self.program.temporaries)
+        expressions = Expressions(w, names, sizes, roomy, self.options.large)
+        statements = Statements(w, expressions, self.options.machine.vector)
+        with expressions.scope():
+            if self.tile is not None:
+                TileWriter(w, expressions, statements, self.tile, self.kept).write()
+            elif self.share is None:
+                statements.block(self.body, [Point()])
+            else:
+                self._loops(w, expressions, statements)
+        given = [*parameters, *(f"i64 {name}" for name in sizes.values())]
+        # Not inlined, because the parameters say that buffers do not overlap.
+        w.finish(f"{self.name}.body", [*given, BEGIN.typed, END.typed], "internal ")
+
+    def _loops(self, w: Writer, expressions: Expressions, statements: Statements) -> None:
+        """The loops that are divided, as one loop."""
+        loops = self._divided
+        counts = [expressions.value(trips(loop, {}), Point()) for loop in loops]
+        starts = [expressions.value(loop.start, Point()) for loop in loops]
+        with w.loop(BEGIN, END) as flat, expressions.scope():
+            point = Point()
+            for loop, start, place in zip(loops, starts, unflattened(w, flat, counts), strict=True):
+                point = point.at(loop.axis, Place(w.two("add nsw", start, place)))
+            statements.block(loops[-1].body, [point])
+
+
+class Train:
+    """Steps over the same rows as one function of a range of blocks of rows."""
+
+    def __init__(self, module: Module, steps: Sequence[Step], rows: Sequence[Rows]) -> None:
+        self.module = module
+        self.name = f"{steps[0].name}.train"
+        self.steps = steps
+        self.rows = rows
+        self.unit = max(each.unit for each in rows)
+
+    @property
+    def share(self) -> Share:
+        """All blocks of rows."""
+        total: Expr = index(0)
+        for step in self.steps:
+            assert step.share is not None, "steps with rows are shared"
+            total = Apply(ADD, (total, step.share.effort))
+        blocks = -(-self.rows[0].extent // self.unit)
+        return Share(index(0), index(blocks), normal(total))
+
+    def write(self) -> None:
+        w = Writer(self.module)
+        for step, rows in zip(self.steps, self.rows, strict=True):
+            last = number(rows.iterations, "i64")
+            each = number(self.unit // rows.unit * rows.turns, "i64")
+            first, stop = (
+                w.intrinsic("smin", w.two("mul", place, each), last) for place in (BEGIN, END)
+            )
+            w.line(f"call void @{step.name}(ptr %args, {first.typed}, {stop.typed})")
+        w.finish(self.name, ["ptr %args", BEGIN.typed, END.typed])
+
+
+def _runs(module: Module, steps: Sequence[Step]) -> Iterator[Step | Train]:
+    """``steps`` in order, those that belong together as trains."""
+    train: list[tuple[Step, Rows]] = []
+    for step in steps:
+        alone = scheduled(step.body) or step.kept is not None or step.guard is not TRUE
+        rows = None if alone else rows_of(step.body, step.tile)
+        if train and (rows is None or not coupled([each for _, each in train], rows)):
+            yield _run(module, train)
+            train = []
+        if rows is None:
+            yield step
+        else:
+            train.append((step, rows))
+    if train:
+        yield _run(module, train)
+
+
+def _run(module: Module, train: Sequence[tuple[Step, Rows]]) -> Step | Train:
+    steps, rows = zip(*train, strict=True)
+    return steps[0] if len(train) == 1 else Train(module, steps, rows)
+
+
+class Driver:
+    """The function that makes all steps."""
+
+    def __init__(self, module: Module, program: LoopProgram) -> None:
+        self.module = module
+        self.program = program
+
+    def write(self, steps: Sequence[Step | Train]) -> None:
+        w = Writer(self.module)
+        first = 1 + len(buffers_of(self.program))
+        sizes = {
+            size.name: _argument(w, first + place, "i64").text
+            for place, size in enumerate(self.program.sizes)
+        }
+        expressions = Expressions(w, {}, sizes)
+        dispatcher = _argument(w, 0, "ptr")
+        for step in steps:
+            guard = step.guard if isinstance(step, Step) else TRUE
+            with ExitStack() as inside:
+                inside.enter_context(expressions.scope())
+                if guard is not TRUE:
+                    inside.enter_context(w.when(expressions.value(guard, Point())))
+                self._step(w, expressions, dispatcher, step)
+        w.finish("run", ["ptr %args"])
+
+    def _step(
+        self, w: Writer, expressions: Expressions, dispatcher: Value, step: Step | Train
+    ) -> None:
+        if (share := step.share) is None:
+            w.line(f"call void @{step.name}(ptr %args, i64 0, i64 1)")
+            return
+        start, stop, work = (
+            expressions.value(expr, Point()) for expr in (share.start, share.stop, share.effort)
+        )
+        count = w.two("sub", stop, start)
+        chunk = _chunk(w, work, count)
+        there = w.compare("icmp ne", w.convert("ptrtoint", dispatcher, "i64"), number(0, "i64"))
+        big = w.compare("icmp sgt", work, number(ALONE, "i64"))
+        several = w.compare("icmp sgt", count, chunk)
+        shared = w.two("and", there, w.two("and", big, several))
+        arguments = [Value("%args", "ptr"), start, stop, chunk]
+        given = ", ".join(argument.typed for argument in arguments)
+        with w.when(shared):
+            w.line(f"call void {dispatcher.text}(ptr @{step.name}, {given})")
+        with w.when(w.two("xor", shared, Value("true", "i1"))):
+            # Strips are cut for all tiles that one call runs, so few calls read them seldom.
+            in_strips = isinstance(step, Step) and step.kept is not None
+            _alone(w, step.name, start, stop, count if in_strips else chunk)
+
+
+def _chunk(w: Writer, work: Value, count: Value) -> Value:
+    """How many iterations make a chunk of work."""
+    one = number(1, "i64")
+    each = w.two("sdiv", work, w.intrinsic("smax", count, one))
+    many = w.two("sdiv", number(CHUNK, "i64"), w.intrinsic("smax", each, one))
+    return w.intrinsic("smax", many, one)
+
+
+def _alone(w: Writer, name: str, start: Value, stop: Value, chunk: Value) -> None:
+    """The chunks one after the other, cut as for several threads."""
+    slot = w.slot("i64")
+    w.set(slot, start)
+    head, body, done = (w.fresh(stem) for stem in ("head", "body", "done"))
+    w.jump(head)
+    w.begin(head)
+    here = w.get(slot, "i64")
+    w.branch(w.compare("icmp slt", here, stop), body, done)
+    w.begin(body)
+    after = w.two("add", here, chunk)
+    limit = w.intrinsic("smin", after, stop)
+    w.line(f"call void @{name}(ptr %args, {here.typed}, {limit.typed})")
+    w.set(slot, after)
+    w.jump(head)
+    w.begin(done)
+
+
+def _parameter(tensor: Tensor, name: str, used: Mapping[Tensor, bool]) -> str:
+    access = "" if used[tensor] else " readonly"
+    known = [extent.value for extent in tensor.shape if isinstance(extent, Const)]
+    size = BYTES[STORED[tensor.dtype]]
+    for extent in known:
+        size *= extent
+    certain = f" dereferenceable({size})" if size and len(known) == len(tensor.shape) else ""
+    return f"ptr noalias{access}{certain} {name}"
+
+
+def _argument(w: Writer, place: int, kind: str) -> Value:
+    """A word of the table of arguments."""
+    address = w.address("%args", "i64", number(place, "i64"))
+    return w.load(kind, 0, address, WORD)

@@ -1,0 +1,239 @@
+"""The loops over the tiles of a nest, and the points of one tile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from itertools import product
+from math import ceil, prod
+
+from eqsatad.backends.cpu.code.expressions import Expressions, Place, Point
+from eqsatad.backends.cpu.code.lanesums import along
+from eqsatad.backends.cpu.code.statements import Statements
+from eqsatad.backends.cpu.code.stripwriter import StripWriter
+from eqsatad.backends.cpu.code.text import Value, Writer, number
+from eqsatad.backends.cpu.tiles.scans import Scan, recognised
+from eqsatad.backends.cpu.tiles.tile import Tile, length
+from eqsatad.backends.cpu.tiles.turns import Turned
+from eqsatad.loops.nest import For, has_loop
+from eqsatad.terms.linear import normal
+from eqsatad.terms.nodes import Apply, Axis, Const, Expr, Tensor
+from eqsatad.terms.ops import ADD, FLOORDIV, MUL, SUB
+
+# Enough iterations to share; the rest of the loops stays inside each. With strips the tiles of
+# one iteration find what they read in a cache.
+ENOUGH = 64
+ENOUGH_IN_STRIPS = 16
+# The most vectors along a row that are written out.
+WRITTEN_OUT = 8
+
+
+def tiles_along(tile: Tile, loop: For) -> Expr:
+    """How many tiles there are along ``loop``."""
+    step = tile.step(loop.axis)
+    if (extent := length(loop)) is not None:
+        return Const(ceil(extent / step), "index")
+    above = Apply(ADD, (Apply(SUB, (loop.stop, loop.start)), Const(step - 1, "index")))
+    return Apply(FLOORDIV, (normal(above), Const(step, "index")))
+
+
+def spread(tile: Tile) -> tuple[int, Expr]:
+    """How many of the loops over tiles are one range, and the length of it."""
+    numbers = [tiles_along(tile, loop) for loop in tile.order]
+    taken = len(numbers)
+    if tile.block:
+        taken = max(1, taken - 1)
+    if (not tile.block or written_out(tile)) and all(isinstance(count, Const) for count in numbers):
+        known = [count.value for count in numbers if isinstance(count, Const)]
+        enough = ENOUGH if tile.strips is None else ENOUGH_IN_STRIPS
+        while taken > 1 and prod(known[: taken - 1]) >= enough:
+            taken -= 1
+    elif taken > 1 and not has_loop(tile.body):
+        # A tile takes too short to work out its place along each of the loops.
+        taken -= 1
+    total: Expr = Const(1, "index")
+    for count in numbers[:taken]:
+        total = Apply(MUL, (total, count))
+    return taken, normal(total)
+
+
+def written_out(tile: Tile) -> int:
+    """How many vectors of a row are written one after the other, where all depend on few places.
+
+    What is worked out for each is then a constant. 0 if they are a loop.
+    """
+    if not tile.block or len(tile.order) < 2:
+        return 0
+    count = tiles_along(tile, tile.order[-1])
+    return count.value if isinstance(count, Const) and count.value <= WRITTEN_OUT else 0
+
+
+def unflattened(w: Writer, flat: Value, counts: Sequence[Value]) -> list[Value]:
+    """The place along each of some loops of ``counts``, the last one varying fastest."""
+    places: list[Value] = []
+    for count in reversed(counts[1:]):
+        places.append(w.two("urem", flat, count))
+        flat = w.two("udiv", flat, count)
+    return [flat, *reversed(places)]
+
+
+class TileWriter:
+    """Writes a nest tile by tile, for the iterations ``%begin`` to ``%end`` of its range.
+
+    A tile in strips keeps its accumulators in ``kept``.
+    """
+
+    def __init__(
+        self,
+        w: Writer,
+        expressions: Expressions,
+        statements: Statements,
+        tile: Tile,
+        kept: Tensor | None = None,
+    ) -> None:
+        self.w = w
+        self.expressions = expressions
+        self.statements = statements
+        self.tile = tile
+        self.strips = None if kept is None else StripWriter(expressions, statements, tile, kept)
+
+    def write(self) -> None:
+        taken, _ = spread(self.tile)
+        order = self.tile.order
+        counts = [self._outside(tiles_along(self.tile, loop)) for loop in order]
+        with ExitStack() as loops:
+            strip = None
+            if self.strips is not None:
+                strip = loops.enter_context(self.strips.loop(unflattened))
+            flat, places = self._places(counts, taken, loops)
+            loops.enter_context(self.expressions.scope())
+            if out := written_out(self.tile):
+                for turn in range(out):
+                    here = self._points(order, [*places, number(turn, "i64")])
+                    with self.expressions.scope():
+                        self.statements.block(self.tile.body, here)
+                return
+            points = self._points(order, places)
+            if self.strips is not None and strip is not None:
+                within = zip(counts[taken:], places[taken:], strict=True)
+                self.strips.write(strip, points, self._numbered(flat, within))
+            elif self.tile.turned is not None:
+                Turned(self.w, self.expressions, self.tile).write(points)
+            elif self.tile.inner and recognised(self.tile.body) is not None:
+                scan = Scan(self.w, self.expressions, self.statements)
+                scan.write(self.tile.body, self.tile.lanes, points)
+            elif self.tile.inner:
+                assert self.tile.lane is not None, "a vector lies along an axis"
+                along(self.statements, self.tile.body, self.tile.lane, self.tile.lanes, points)
+            else:
+                for together in self._together(points):
+                    with self.expressions.scope():
+                        self.statements.block(self.tile.body, together)
+
+    def _together(self, points: Sequence[Point]) -> list[list[Point]]:
+        """The points in groups that run one after the other."""
+        lane = self.tile.lane
+        if lane is None or not self.tile.columns:
+            return [list(points)]
+        columns: dict[int, list[Point]] = {}
+        for point in points:
+            columns.setdefault(point.axes[lane].delta, []).append(point)
+        return list(columns.values())
+
+    def _places(
+        self, counts: Sequence[Value], taken: int, loops: ExitStack
+    ) -> tuple[Value, list[Value]]:
+        """The iteration, and the place along each loop, inside of loops that are entered."""
+        zero = number(0, "i64")
+        begin, end = Value("%begin", "i64"), Value("%end", "i64")
+        inner: list[Value] = []
+        out = written_out(self.tile)
+        if self.tile.block and taken == len(counts) - 1 and not out:
+            # All that a vector along the last loop needs is worked out once for a block.
+            size = self.tile.block
+            begin = loops.enter_context(self.w.loop(begin, end, size))
+            beyond = self.w.two("add nsw", begin, number(size, "i64"))
+            end = self.w.intrinsic("smin", beyond, end)
+            inner.append(loops.enter_context(self.w.loop(zero, counts[-1])))
+        flat = loops.enter_context(self.w.loop(begin, end))
+        for count in counts[taken + len(inner) : len(counts) - bool(out)]:
+            inner.append(loops.enter_context(self.w.loop(zero, count)))
+        return flat, [*unflattened(self.w, flat, counts[:taken]), *inner]
+
+    def _numbered(self, flat: Value, within: Iterable[tuple[Value, Value]]) -> Value:
+        """The number of a tile: ``flat`` of the range, and its place along the loops inside."""
+        for count, place in within:
+            flat = self.w.two("add nsw", self.w.two("mul nsw", flat, count), place)
+        return flat
+
+    def _outside(self, expr: Expr) -> Value:
+        return self.expressions.value(expr, Point())
+
+    def _points(self, order: Sequence[For], places: Sequence[Value]) -> list[Point]:
+        tile = self.tile
+        axes: dict[Axis, Place] = {}
+        mask = None
+        for loop, place in zip(order, places, strict=True):
+            lane = loop.axis is tile.lane and tile.lanes > 0
+            base = self._base(loop, place)
+            axes[loop.axis] = Place(base, lane=int(lane), room=self._room(loop))
+            if lane and self._ragged(loop):
+                here = self.w.two("add nsw", base, self.w.counting(tile.lanes))
+                mask = self.w.compare("icmp slt", here, self._outside(loop.stop))
+        point = Point(axes, 0 if tile.inner else tile.lanes, mask, mask)
+        return [self._copy(point, deltas) for deltas in self._deltas()]
+
+    def _ragged(self, loop: For) -> bool:
+        """Whether a vector may stick out at the end."""
+        extent = length(loop)
+        return loop.axis not in self.tile.sure if extent is None else extent < self.tile.lanes
+
+    def _room(self, loop: For) -> int | None:
+        """How many values from the first of a tile on are certainly there."""
+        extent, step = length(loop), self.tile.step(loop.axis)
+        return step if extent is not None and extent >= step else None
+
+    def _base(self, loop: For, place: Value) -> Value:
+        """The first value of a tile; the last tile is moved back to end with the loop."""
+        step = self.tile.step(loop.axis)
+        base = self._outside(loop.start)
+        if (whole := length(loop)) is not None and whole <= step:
+            return base
+        base = self.w.two("add nsw", base, self.w.two("mul nsw", place, number(step, "i64")))
+        extent = length(loop)
+        if extent is None and (loop.axis not in self.tile.sure or step == 1):
+            return base
+        if extent is not None and (extent < step or extent % step == 0):
+            return base
+        last = normal(Apply(SUB, (loop.stop, Const(step, "index"))))
+        return self.w.intrinsic("smin", base, self._outside(last))
+
+    def _deltas(self) -> Iterator[dict[Axis, int]]:
+        """The points of a tile, fewest neighbours innermost.
+
+        What is loaded for these stays in registers while the others take turns in a single one.
+        """
+        counts, lane = dict(self.tile.counts), self.tile.lane
+        wide = {lane: counts.pop(lane)} if lane in counts else {}
+        rows = dict(sorted(counts.items(), key=lambda each: each[1], reverse=True))
+        few = prod(wide.values()) <= prod(rows.values())
+        counts = {**rows, **wide} if few else {**wide, **rows}
+        ranges = [self._neighbours(axis, count) for axis, count in counts.items()]
+        for chosen in product(*ranges):
+            yield dict(zip(counts, chosen, strict=True))
+
+    def _neighbours(self, axis: Axis, count: int) -> list[int]:
+        """How far each of some neighbours is from the first; the last vector ends with the loop."""
+        lanes = self.tile.lanes if axis is self.tile.lane and self.tile.lanes else 1
+        extent = next((length(loop) for loop in self.tile.loops if loop.axis is axis), None)
+        places = [number * lanes for number in range(count)]
+        if extent is None or extent < lanes or axis is not self.tile.lane:
+            return places
+        return [min(place, extent - lanes) for place in places]
+
+    def _copy(self, point: Point, deltas: dict[Axis, int]) -> Point:
+        axes = {
+            axis: replace(place, delta=deltas.get(axis, 0)) for axis, place in point.axes.items()
+        }
+        return replace(point, axes=axes)

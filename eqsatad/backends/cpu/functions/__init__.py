@@ -1,0 +1,1 @@
+"""Elementary functions as vector code."""

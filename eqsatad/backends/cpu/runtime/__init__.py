@@ -1,0 +1,1 @@
+"""The CPU at hand and its caches, compiled code, threads, and memory for temporaries."""

@@ -1,0 +1,1 @@
+"""How a nest is run: which loops go along vector lanes, which are unrolled, and at what cost."""

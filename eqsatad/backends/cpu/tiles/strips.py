@@ -1,0 +1,120 @@
+"""Strips of a long sum: all tiles of a range add a part of it before any goes on to the next.
+
+What one strip reads stays in a cache while the tiles pass over it. The accumulators of a tile are
+put away in between, in a temporary of their own, so that it does not matter how results are stored
+or whether the last tile overlaps the one before. Each result is added up in the same order as
+without strips.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import ceil, prod
+
+from eqsatad.backends.cpu.code.scalars import COMPUTED
+from eqsatad.backends.cpu.runtime.caches import Caches
+from eqsatad.backends.cpu.tiles.reuse import FAR_PART, Loop, footprint, sources
+from eqsatad.backends.cpu.tiles.tile import Strips, Tile, length
+from eqsatad.loops.nest import Assign, Block, For, Store, statements, stores_in_loop
+from eqsatad.terms.nodes import FLOATS, Axis, Const, Placeholder, Read, Tensor, Var
+
+# Points of a strip below which putting accumulators away costs too much.
+SHORTEST = 48
+# The part of what a tile reads that may come from beyond the second cache.
+FEW = 0.1
+# What locals of each type are kept as.
+KEPT = {"float": "float32", "double": "float64"}
+
+
+def strips(
+    tile: Tile, reads: Sequence[Read], inside: Mapping[Axis, float], caches: Caches
+) -> Tile | None:
+    """``tile`` in the longest strips that make what it reads again fit the second cache.
+
+    None if that is so without strips or cannot be. ``inside`` is how many values of each axis a
+    tile takes without strips.
+    """
+    loops = [Loop(loop.axis, _tiles(tile, loop), tile.step(loop.axis)) for loop in tile.order]
+    cuts = sums(tile.body)
+    if not all(loop.tiles for loop in loops) or not cuts or _fits(reads, inside, loops, caches):
+        return None
+    points = prod(inside[loop.axis] for loop in _tower(tile.body))
+    extents = dict(inside)
+    for depth, loop in enumerate(cuts):
+        size = length(loop) or 1
+        while size > 1:
+            extents[loop.axis] = size = ceil(size / 2)
+            here = points / prod(inside[each.axis] / extents[each.axis] for each in cuts)
+            if here < SHORTEST:
+                return None
+            if _fits(reads, extents, loops, caches):
+                return replace(tile, strips=Strips(tuple(cuts[: depth + 1]), size))
+    return None
+
+
+def _tiles(tile: Tile, loop: For) -> int:
+    return ceil((length(loop) or 0) / tile.step(loop.axis))
+
+
+def _fits(
+    reads: Sequence[Read], extents: Mapping[Axis, float], loops: Sequence[Loop], caches: Caches
+) -> bool:
+    """Whether nearly all that is read again is found in the second cache."""
+    for read in reads:
+        whole = footprint(read, extents)
+        for size, between in sources(read, reads, extents, loops):
+            if between is not None and between > FAR_PART * caches.far and size > FEW * whole:
+                return False
+    return True
+
+
+def sums(body: Block) -> tuple[For, ...]:
+    """The loops around each other at the top of ``body`` that may be cut into strips."""
+    if not carried(body):
+        return ()
+    found: list[For] = []
+    for loop in _tower(body):
+        if loop.start.free or loop.stop.free or length(loop) is None:
+            break
+        found.append(loop)
+    return tuple(found)
+
+
+def _tower(body: Block) -> list[For]:
+    """The only loop of ``body``, and those that are all of what is in it."""
+    (loop,) = (each for each in body if isinstance(each, For))
+    found = [loop]
+    while len(loop.body) == 1 and isinstance(inner := loop.body[0], For):
+        found.append(inner)
+        loop = inner
+    return found
+
+
+def carried(body: Block) -> tuple[Var, ...]:
+    """The accumulators of ``body``, if it is one sum between constants and stores.
+
+    None of them if it is anything else.
+    """
+    loops = [place for place, each in enumerate(body) if isinstance(each, For)]
+    if len(loops) != 1 or stores_in_loop(body):
+        return ()
+    before, after = body[: loops[0]], body[loops[0] + 1 :]
+    constant = all(isinstance(each, Assign) and isinstance(each.value, Const) for each in before)
+    if not constant or not all(isinstance(each, Store) for each in after):
+        return ()
+    changed = {each.var for each in statements((body[loops[0]],)) if isinstance(each, Assign)}
+    found = tuple(each.var for each in before if isinstance(each, Assign) and each.var in changed)
+    same = len({COMPUTED[var.dtype] for var in found}) == 1
+    return found if same and all(var.dtype in FLOATS for var in found) else ()
+
+
+def put_away(name: str, tile: Tile) -> Tensor | None:
+    """What keeps the accumulators of every tile between strips; None where there are none."""
+    if tile.strips is None:
+        return None
+    found = carried(tile.body)
+    tiles = prod(_tiles(tile, loop) for loop in tile.loops)
+    shape = (tiles, len(found) * prod(tile.counts.values()), max(1, tile.lanes))
+    extents = tuple(Const(extent, "index") for extent in shape)
+    return Placeholder(name, extents, KEPT[COMPUTED[found[0].dtype]])

@@ -1,0 +1,74 @@
+"""Nests whose reads are picked out of windows, as tiles: see `windows`.
+
+Where the lanes of a vector are depends on no other loop, and neither do the masks of what only
+some lanes add up. Where a row has few vectors they are written out, and all that is constant;
+elsewhere one is run through a block of rows before the next one. See `tilewriter`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from eqsatad.backends.cpu.code.expressions import PERMUTES, PICKED
+from eqsatad.backends.cpu.code.scalars import BYTES, COMPUTED
+from eqsatad.backends.cpu.tiles.fusion import fused, spelled_out
+from eqsatad.backends.cpu.tiles.tile import Tile, chain, independent, length, stride
+from eqsatad.backends.cpu.tiles.windows import window
+from eqsatad.loops.nest import (
+    Block,
+    For,
+    If,
+    Statement,
+    Store,
+    expressions_of,
+    reads_of,
+    statements,
+)
+from eqsatad.terms.nodes import Axis, Read
+
+# Rows that run together, and the tiles of rows that one vector is run through.
+ROWS = 2
+BLOCK = 16
+
+
+def windowed(statement: Statement, vector: int) -> Tile | None:
+    """The tile for ``statement`` if reads of it are picked out of windows."""
+    loops, body = fused(*chain(statement))
+    body = spelled_out(body)
+    stores = [each for each in statements(body) if isinstance(each, Store)]
+    if vector != PERMUTES or not loops or not stores or not independent(loops, body, stores):
+        return None
+    if any(store.buffer.dtype == "bool" for store in stores):
+        return None
+    lanes = vector // max(BYTES[COMPUTED[store.buffer.dtype]] for store in stores)
+    reads = reads_of(body)
+    for loop in loops:
+        if 2 * (length(loop) or 0) >= lanes and _suits(loop.axis, lanes, stores, reads):
+            return Tile(tuple(loops), body, loop.axis, lanes, False,
+                        {loop.axis: 1, **_rows(loops, loop, body)}, block=BLOCK)  # fmt: skip
+    return None
+
+
+def _suits(lane: Axis, lanes: int, stores: Sequence[Store], reads: Sequence[Read]) -> bool:
+    """Whether all is stored and read by vectors along ``lane``, some of it out of windows."""
+    if any(stride(store.buffer, store.indices, lane) != 1 for store in stores):
+        return False
+    steps = {read: stride(read.tensor, read.indices, lane) for read in reads}
+    uneven = [read for read, step in steps.items() if step is None]
+    regular = all(step is None or 0 <= step <= PICKED for step in steps.values())
+    return bool(uneven) and regular and all(window(read, lane, lanes) for read in uneven)
+
+
+def _rows(loops: Sequence[For], lane: For, body: Block) -> dict[Axis, int]:
+    """Neighbours along the innermost loop on which no bound or condition depends."""
+    uneven = {
+        axis
+        for each in statements(body)
+        if isinstance(each, For | If)
+        for expr in expressions_of(each)
+        for axis in expr.free
+    }
+    for loop in reversed(loops):
+        if loop is not lane and loop.axis not in uneven and (length(loop) or 0) >= ROWS:
+            return {loop.axis: ROWS}
+    return {}
