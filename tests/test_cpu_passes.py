@@ -299,13 +299,17 @@ def test_rows_that_are_only_stored_go_past_the_caches(
         np.testing.assert_allclose(got, wanted, rtol=tolerance, atol=tolerance)
 
 
-def test_stores_that_are_read_in_many_places_are_left_to_tiles(monkeypatch):
+@pytest.mark.parametrize(("padded", "streamed"), [(True, True), (False, False)])
+def test_rows_that_read_much_go_past_the_caches_beside_rows_as_long(padded, streamed, monkeypatch):
     monkeypatch.setattr(streams, "LARGE", 1)
     monkeypatch.setattr(passes, "APART", 16)
-    program = lower(stencil(7, 150, "float32"))
-    assert any(scheduled(nest.body) for nest in prepare(program, Machine(64, 32)).nests)
     monkeypatch.setattr(passes, "FEW", 3)
-    assert not any(scheduled(nest.body) for nest in prepare(program, Machine(64, 32)).nests)
+    (y,) = stencil(7, 150, "float32")
+    if not padded:
+        x = place("X", 9, 152)
+        y = ea.compute((7, 150), lambda i, j: x[i, j] + x[i + 1, j + 1] + x[i + 2, j], name="Y")
+    prepared = prepare(lower([y]), Machine(64, 32))
+    assert any(scheduled(nest.body) for nest in prepared.nests) == streamed
 
 
 def shifted(array, offset):

@@ -15,7 +15,7 @@ from functools import cached_property
 from math import prod
 from typing import TypeAlias
 
-from eqsatad.backends.access import harmless
+from eqsatad.backends.access import flat, harmless
 from eqsatad.backends.blocks import touched
 from eqsatad.backends.cpu.code.scalars import BYTES, STORED
 from eqsatad.backends.cpu.code.walks import combined
@@ -234,8 +234,10 @@ def _streamed(statement: Statement, past: frozenset[Tensor]) -> Statement:
     rows = rows_of(whole, len(loops) - 1)
     if rows is None or not passable(rows):
         return statement
-    # Of what is read in many places, tiles of several rows read less.
-    if sum(len(part.accesses) for part in rows.parts) > FEW:
+    # Of what is read in many places, tiles of several rows read less; but where all moves along
+    # alike, vectors that are read begin with lines as those do that are stored.
+    accesses = [access for part in rows.parts for access in part.accesses]
+    if len(accesses) > FEW and len({flat(*access).terms for access in accesses}) > 1:
         return statement
     if not past & {buffer for part in rows.parts for buffer in part.writes}:
         return statement
