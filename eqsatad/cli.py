@@ -144,7 +144,7 @@ def grad(
     show: Annotated[
         str,
         typer.Option(
-            help="Any of gradient, loops, naive, source, report, compare, rules, explain."
+            help="Any of gradient, loops, naive, source, steps, report, compare, rules, explain."
         ),
     ] = "gradient,report",
     rules: RuleFiles = None,
@@ -227,6 +227,11 @@ def _view_source(request: Request) -> View:
     return View(source, source)
 
 
+def _view_steps(request: Request) -> View:
+    report = request.gradients.build(target=request.target).report()
+    return View(report.to_dict(), report)
+
+
 def _view_report(request: Request) -> View:
     report = request.gradients.report(sizes=request.sizes)
     return View(report.to_dict(), report)
@@ -264,6 +269,7 @@ VIEWS: dict[str, Callable[[Request], View]] = {
     "loops": _view_loops,
     "naive": _view_naive,
     "source": _view_source,
+    "steps": _view_steps,
     "report": _view_report,
     "compare": _view_compare,
     "rules": _view_rules,

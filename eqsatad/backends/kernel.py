@@ -16,7 +16,7 @@ from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
 from time import perf_counter
-from typing import Protocol, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeGuard
 
 import numpy as np
 from numpy import may_share_memory
@@ -27,6 +27,9 @@ from eqsatad.backends.fresh import Maker, maker
 from eqsatad.errors import ArgumentError
 from eqsatad.loops.nest import LoopProgram
 from eqsatad.terms.nodes import Const, Tensor
+
+if TYPE_CHECKING:
+    from eqsatad.backends.steps import KernelReport
 
 Array: TypeAlias = NDArray[np.generic]
 Call: TypeAlias = Callable[[], None]
@@ -218,6 +221,12 @@ class Kernel:
         from eqsatad.backends.saved import assembly
 
         return assembly(self, cpu)
+
+    def report(self) -> KernelReport:
+        """What the kernel does step by step: the kind of each nest, how it is run, and why."""
+        from eqsatad.backends.steps import report
+
+        return report(self)
 
     def _plain(self, arrays: Sequence[object], named: Mapping[str, object]) -> Plain | None:
         """The arrays in order, sizes and results, if the launcher takes arrays as they are.

@@ -45,7 +45,7 @@ class Written:
 
 def save(kernel: Kernel, path: Path, header: Path | None, cpu: str | None) -> None:
     """See `Kernel.save`."""
-    launch = _launcher(kernel, "saved")
+    launch = launcher_of(kernel, "saved")
     if path.suffix in WRITERS:
         WRITERS[path.suffix](_for(kernel, launch, cpu), path)
     elif cpu is None:
@@ -59,11 +59,12 @@ def save(kernel: Kernel, path: Path, header: Path | None, cpu: str | None) -> No
 
 def assembly(kernel: Kernel, cpu: str | None) -> str:
     """See `Kernel.assembly`."""
-    module = _for(kernel, _launcher(kernel, "shown as assembly"), cpu)
+    module = _for(kernel, launcher_of(kernel, "shown as assembly"), cpu)
     return machine.assembly(module.text, module.cpu)
 
 
-def _launcher(kernel: Kernel, what: str) -> Launcher:
+def launcher_of(kernel: Kernel, what: str) -> Launcher:
+    """What runs ``kernel``, if that is compiled code, which can be saved or ``what`` it may be."""
     launch = kernel.launch
     if not isinstance(launch, Launcher):
         kind = kernel.source if isinstance(launch, Specialised) else f"one for {kernel.target}"

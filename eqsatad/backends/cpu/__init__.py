@@ -27,7 +27,7 @@ from eqsatad.loops.nest import For, LoopProgram, Mark
 from eqsatad.loops.nest import statements as all_statements  # A module here has the other name.
 
 if TYPE_CHECKING:
-    from eqsatad.backends.cpu.code.source import Machine, Source
+    from eqsatad.backends.cpu.code.source import Machine, Source, Step
 
 _RUN = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _DISPATCH = ctypes.CFUNCTYPE(
@@ -55,13 +55,30 @@ def _made(program: LoopProgram, exact: bool) -> Ready:
 
 def written(program: LoopProgram, cpu: Cpu, exact: bool) -> tuple[LoopProgram, Source]:
     """``program`` as it is planned for ``cpu``, and its module."""
-    from eqsatad.backends.cpu.code.source import Machine, write
+    from eqsatad.backends.cpu.code.source import write
 
-    caches = found() if cpu == host() else Caches()
-    machine = Machine(cpu.vector, cpu.registers, cpu.half, caches)
+    machine = _machine(cpu)
     prepared = prepare(program, machine, exact=exact)
     source = write(prepared, machine, exact=exact)
     return replace(prepared, temporaries=source.temporaries), source
+
+
+def planned(program: LoopProgram, cpu: Cpu, exact: bool) -> list[Step]:
+    """The steps that ``program`` is made of on ``cpu``, without their code."""
+    from eqsatad.backends.cpu.code.source import Options, steps_of
+    from eqsatad.backends.cpu.code.text import Module
+
+    machine = _machine(cpu)
+    prepared = prepare(program, machine, exact=exact)
+    return steps_of(prepared, Module(machine.vector), Options(machine, exact))
+
+
+def _machine(cpu: Cpu) -> Machine:
+    """What code generation knows of ``cpu``."""
+    from eqsatad.backends.cpu.code.source import Machine
+
+    caches = found() if cpu == host() else Caches()
+    return Machine(cpu.vector, cpu.registers, cpu.half, caches)
 
 
 def unheeded(program: LoopProgram, vector: int) -> Iterator[str]:
@@ -95,7 +112,8 @@ def prepare(program: LoopProgram, machine: Machine, *, exact: bool = False) -> L
     lean = inlined(decided(program) if program.sizes else program)
     lean = united(arranged(parted(lean)))
     if not exact:
-        lean = with_margins(packed(settled(accumulated(rowwise(lean))), machine.vector))
+        lean = packed(settled(accumulated(rowwise(lean))), machine.vector)
+        lean = with_margins(lean, machine.vector)
     return joined(evened(lean), machine.vector)
 
 

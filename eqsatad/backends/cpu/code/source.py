@@ -93,12 +93,7 @@ class Source:
 def write(program: LoopProgram, machine: Machine, *, exact: bool = False) -> Source:
     """The module that computes ``program``."""
     module = Module(machine.vector, half=machine.half)
-    options = Options(machine, exact, large=large(program))
-    steps = [
-        step
-        for place, group in enumerate(groups(program))
-        for step in _steps(module, program, f"step{place}", group, options)
-    ]
+    steps = steps_of(program, module, Options(machine, exact, large=large(program)))
     kept = (step.kept for step in steps if step.kept is not None)
     program = replace(program, temporaries=(*program.temporaries, *kept))
     for step in steps:
@@ -111,6 +106,15 @@ def write(program: LoopProgram, machine: Machine, *, exact: bool = False) -> Sou
     vector = f'"prefer-vector-width"="{8 * machine.vector}"'
     text = module.text(["nounwind", vector])
     return Source(text, outside(text), program.temporaries)
+
+
+def steps_of(program: LoopProgram, module: Module, options: Options) -> list[Step]:
+    """What ``program`` does one after the other, each planned, none written."""
+    return [
+        step
+        for place, group in enumerate(groups(program))
+        for step in _steps(module, program, f"step{place}", group, options)
+    ]
 
 
 def _steps(
@@ -167,12 +171,11 @@ class Step:
         machine = self.options.machine
         if len(self.body) != 1 or scheduled(self.body):
             return None
-        if (copy := turn(self.body[0], machine.vector)) is not None:
+        exact, large = self.options.exact, bool(self.options.vectors)
+        if (copy := turn(self.body[0], machine.vector, large=large)) is not None:
             return copy
-        exact = self.options.exact
         if not exact and (running := scanned(self.body[0], machine.vector)) is not None:
             return running
-        large = bool(self.options.vectors)
         if (simple := mapped(self.body[0], machine.vector, large=large)) is not None:
             return simple
         if (picked := windowed(self.body[0], machine.vector)) is not None:
