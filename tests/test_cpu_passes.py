@@ -5,9 +5,10 @@ import pytest
 
 from eqsatad.backends.cpu import build, prepare
 from eqsatad.backends.cpu.code.source import Machine
-from eqsatad.backends.cpu.rewrites import columns, layouts, passes, streams
+from eqsatad.backends.cpu.rewrites import columns, layouts, passes, rows, streams
 from eqsatad.backends.cpu.rewrites.columns import accumulated
-from eqsatad.backends.cpu.rewrites.passes import rowwise, settled
+from eqsatad.backends.cpu.rewrites.joining import rowwise
+from eqsatad.backends.cpu.rewrites.passes import settled
 from eqsatad.loops.interpret import run
 from eqsatad.loops.lower import lower
 from eqsatad.loops.nest import Accumulate, For, expressions_of, scheduled, statements
@@ -134,7 +135,7 @@ def drawn(program, seed=0):
 @pytest.fixture
 def anything(monkeypatch):
     """Rows of any length are walked in passes, and blocks are small."""
-    monkeypatch.setattr(passes, "LONG", 1)
+    monkeypatch.setattr(rows, "LONG", 1)
     monkeypatch.setattr(columns, "BLOCK", 1 << 10)
 
 

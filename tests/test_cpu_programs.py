@@ -13,7 +13,7 @@ from eqsatad.backends.cpu.code.source import Machine, write
 from eqsatad.backends.cpu.rewrites.inlining import inlined
 from eqsatad.backends.cpu.rewrites.layouts import arranged
 from eqsatad.backends.cpu.rewrites.packing import packed
-from eqsatad.backends.cpu.rewrites.passes import LONG
+from eqsatad.backends.cpu.rewrites.rows import LONG
 from eqsatad.backends.cpu.rewrites.siblings import joined
 from eqsatad.backends.cpu.runtime.machine import load
 from eqsatad.backends.cpu.tiles.maps import mapped

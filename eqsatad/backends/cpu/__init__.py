@@ -100,11 +100,12 @@ def prepare(program: LoopProgram, machine: Machine, *, exact: bool = False) -> L
     from eqsatad.backends.cpu.rewrites.columns import accumulated
     from eqsatad.backends.cpu.rewrites.decided import decided
     from eqsatad.backends.cpu.rewrites.inlining import inlined
+    from eqsatad.backends.cpu.rewrites.joining import rowwise
     from eqsatad.backends.cpu.rewrites.layouts import arranged
     from eqsatad.backends.cpu.rewrites.margins import with_margins
     from eqsatad.backends.cpu.rewrites.packing import packed
     from eqsatad.backends.cpu.rewrites.parting import parted
-    from eqsatad.backends.cpu.rewrites.passes import rowwise, settled
+    from eqsatad.backends.cpu.rewrites.passes import settled
     from eqsatad.backends.cpu.rewrites.ragged import evened
     from eqsatad.backends.cpu.rewrites.siblings import joined
     from eqsatad.backends.cpu.rewrites.twins import united

@@ -14,22 +14,17 @@ from math import ceil, prod
 
 from eqsatad.backends.blocks import buffers_of, touched
 from eqsatad.backends.cpu.code.scalars import BYTES, STORED
-from eqsatad.backends.cpu.rewrites.passes import (
-    EXACT,
+from eqsatad.backends.cpu.rewrites.joining import EXACT, apart, in_order, kept, without_unread
+from eqsatad.backends.cpu.rewrites.passes import arranged, vectors
+from eqsatad.backends.cpu.rewrites.rows import (
     Part,
     Rows,
-    apart,
     around,
-    arranged,
     bounds,
     contiguous,
-    in_order,
-    kept,
     passable,
     rows_of,
-    vectors,
     whole,
-    without_unread,
 )
 from eqsatad.backends.cpu.tiles.effort import index
 from eqsatad.backends.cpu.tiles.fusion import fused
