@@ -5,7 +5,7 @@ import pytest
 
 import eqsatad as ea
 from eqsatad.backends import fresh
-from eqsatad.backends.fresh import LINE, PAGE, Memory, beside, in_lines, maker
+from eqsatad.backends.fresh import BEFORE, LINE, PAGE, Memory, beside, maker
 
 F32 = np.dtype("float32")
 
@@ -21,53 +21,52 @@ def begin(array):
     return array.ctypes.data
 
 
-@pytest.mark.parametrize(
-    ("elements", "expected"), [(100, fresh.anywhere), (1 << 18, in_lines), (1 << 20, beside)]
-)
+@pytest.mark.parametrize(("elements", "expected"), [(100, fresh.anywhere), (1 << 18, beside)])
 def test_the_size_says_where_a_result_begins(elements, expected):
     assert maker((elements,), F32) is expected
 
 
-def test_large_results_begin_with_a_line():
-    assert begin(in_lines((5, 7), F32, [])) % LINE == 0
-
-
 @pytest.mark.parametrize("offset", [0, 1, 3, 17, 1000])
-def test_larger_ones_begin_half_a_page_from_an_input_of_their_size(offset):
+def test_large_ones_begin_a_little_before_an_input_of_their_size(offset):
     room = np.zeros(5000, "float32")
     like = room[offset : offset + 35].reshape(5, 7)
-    found = beside((7, 5), F32, [np.zeros(3), like])
-    assert (begin(found) - begin(like)) % PAGE == PAGE // 2
+    found = beside((7, 5), F32, [np.zeros(100), like])
+    assert (begin(like) - begin(found)) % PAGE == BEFORE
     assert found.shape == (7, 5)
     assert found.flags.writeable
 
 
-def test_without_such_an_input_they_begin_with_a_line():
-    assert begin(beside((5, 7), F32, [np.zeros(3)])) % LINE == 0
+@pytest.mark.parametrize("sizes", [(), (3,), (3, 100)])
+def test_without_such_an_input_they_begin_with_a_line_before_the_largest(sizes):
+    inputs = [np.zeros(size) for size in sizes]
+    found = beside((5, 7), F32, inputs)
+    assert begin(found) % LINE == 0
+    if inputs:
+        assert 0 <= (begin(inputs[-1]) - begin(found)) % PAGE - BEFORE < LINE
 
 
 def test_memory_is_used_again_when_no_array_is_in_it():
-    first = in_lines((40, 50), F32, [])
+    first = beside((40, 50), F32, [])
     view, place = first[3:], begin(first)
     del first
-    other = in_lines((40, 50), F32, [])
+    other = beside((40, 50), F32, [])
     assert not np.shares_memory(view, other)
     del view
-    assert begin(in_lines((40, 50), F32, [])) == place
+    assert begin(beside((40, 50), F32, [])) == place
 
 
 def test_memory_of_another_size_is_not_used():
-    del_me = in_lines((40, 50), F32, [])
+    del_me = beside((40, 50), F32, [])
     del del_me
-    assert in_lines((40, 51), F32, []).nbytes == 40 * 51 * 4
-    assert [block.nbytes for block in Memory.free][:1] == [40 * 50 * 4 + LINE]
+    assert beside((40, 51), F32, []).nbytes == 40 * 51 * 4
+    assert [block.nbytes for block in Memory.free][:1] == [40 * 50 * 4 + PAGE]
 
 
 def test_no_more_is_kept_than_said(monkeypatch):
-    monkeypatch.setattr(fresh, "KEPT", 1000)
-    arrays = [in_lines((100,), F32, []) for _ in range(5)]
+    monkeypatch.setattr(fresh, "KEPT", 3 * PAGE)
+    arrays = [beside((100,), F32, []) for _ in range(5)]
     arrays.clear()
-    assert 0 < sum(block.nbytes for block in Memory.free) <= 1000
+    assert 0 < sum(block.nbytes for block in Memory.free) <= 3 * PAGE
 
 
 def test_results_of_a_kernel_are_its_own():

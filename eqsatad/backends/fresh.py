@@ -1,10 +1,13 @@
 """New arrays for results, and where in memory they begin.
 
-A large result begins with a line of the caches, since elsewhere every vector that is stored touches
-two lines. One that an input of the same size is walked along with begins like that input within a
-line, so that both have whole lines at the same elements, and half a page away: a load whose address
-differs from that of a store just before in its upper bits alone waits for the store (Intel 64 and
-IA-32 Architectures Optimization Reference Manual, on aliasing of 4 KiB).
+A load waits for an earlier store that is not yet done if their addresses are the same but for the
+upper bits (Intel 64 and IA-32 Architectures Optimization Reference Manual, on aliasing of 4 KiB). A
+kernel that goes through an input and a result alike has some sixty stores under way. So a large
+result begins a little before the place in a page where an input begins: of the stores that a load
+may meet, those are the oldest. An input of the same size is taken to be gone through alike, and
+the result begins like it within a line of the caches, so that both have whole lines at the same
+elements. Other large results begin with a line, since elsewhere every vector that is stored
+touches two.
 
 The memory of a large result is kept when no array is in it any more, for the next one of its size:
 memory that the system gives anew is cleared page by page, which takes as long as a kernel that
@@ -29,9 +32,10 @@ Maker: TypeAlias = Callable[[Shape, np.dtype[np.generic], Sequence[Array]], Arra
 
 LINE = 64
 PAGE = 4096
-# Bytes from which on a result begins with a line, and from which on beside an input.
+# How many bytes before an input, in a page, a result begins.
+BEFORE = 256
+# Bytes from which on it matters where a result begins, and its memory is kept.
 LARGE = 1 << 20
-LARGER = 4 << 20
 # Bytes that are kept at most.
 KEPT = 128 << 20
 
@@ -65,8 +69,7 @@ class Memory:
 
 def maker(shape: Shape, dtype: np.dtype[np.generic]) -> Maker:
     """What makes results of this shape and dtype."""
-    size = dtype.itemsize * prod(shape)
-    return anywhere if size < LARGE else in_lines if size < LARGER else beside
+    return anywhere if dtype.itemsize * prod(shape) < LARGE else beside
 
 
 def anywhere(shape: Shape, dtype: np.dtype[np.generic], taken: Sequence[Array]) -> Array:
@@ -74,22 +77,28 @@ def anywhere(shape: Shape, dtype: np.dtype[np.generic], taken: Sequence[Array]) 
     return np.empty(shape, dtype)
 
 
-def in_lines(shape: Shape, dtype: np.dtype[np.generic], taken: Sequence[Array]) -> Array:
-    """A new array that begins with a line of the caches."""
-    return _placed(shape, dtype, 0, LINE)
-
-
 def beside(shape: Shape, dtype: np.dtype[np.generic], taken: Sequence[Array]) -> Array:
-    """A new array that begins half a page away from where one of ``taken`` of its size begins."""
+    """A new array that begins a little before an input, by the place in a page."""
     size = dtype.itemsize * prod(shape)
     like = next((array for array in taken if array.nbytes == size), None)
-    if like is None:
-        return in_lines(shape, dtype, taken)
-    return _placed(shape, dtype, like.__array_interface__["data"][0] + PAGE // 2, PAGE)
+    if like is not None:
+        return _placed(shape, dtype, _begin(like) - BEFORE)
+    other = max(taken, key=_size, default=None)
+    near = 0 if other is None else _begin(other)
+    return _placed(shape, dtype, near - near % LINE - BEFORE)
 
 
-def _placed(shape: Shape, dtype: np.dtype[np.generic], address: int, apart: int) -> Array:
-    """A new array that begins a multiple of ``apart`` bytes from ``address``."""
-    block = np.asarray(Memory(dtype.itemsize * prod(shape) + apart))
-    start: int = (address - block.__array_interface__["data"][0]) % apart
-    return np.ndarray(shape, dtype, block, start)
+def _size(array: Array) -> int:
+    return array.nbytes
+
+
+def _begin(array: Array) -> int:
+    """The address of the first element."""
+    begin: int = array.__array_interface__["data"][0]
+    return begin
+
+
+def _placed(shape: Shape, dtype: np.dtype[np.generic], address: int) -> Array:
+    """A new array that begins at ``address`` but for the page."""
+    block = np.asarray(Memory(dtype.itemsize * prod(shape) + PAGE))
+    return np.ndarray(shape, dtype, block, (address - _begin(block)) % PAGE)
