@@ -38,6 +38,13 @@ def neighbours():
     return ea.compute((64, 96), lambda i, j: a[i, j] + a[i, j + 1] - a[i, j + 2], name="Y")
 
 
+def long_rows():
+    a = place("A", 9, 1000)
+    return ea.compute(
+        (9, 1000), lambda i, j: a.get(i, j) + a.get(i - 1, j) - a.get(i, j + 1), name="Y"
+    )
+
+
 def transposed():
     a = place("A", 64, 96)
     return ea.compute((96, 64), lambda i, j: a[j, i], name="Y")
@@ -61,6 +68,7 @@ def single():
         (row_sums, Kind.REDUCTION, "serves one result"),
         (scaled, Kind.MAP, "no sums"),
         (neighbours, Kind.STENCIL, "A is read in 3 places"),
+        (long_rows, Kind.STENCIL, "A is read in 3 places"),
         (transposed, Kind.COPY, "but stored along"),
         (running, Kind.SCAN, "needs the one before it"),
         (single, Kind.REST, "independent"),

@@ -139,6 +139,8 @@ class Expressions:
         # What may be stored past the caches, and of that what vectors fit that are stored now.
         self.large = large
         self.streamed: Tensor | None = None
+        # Vectors that a walk has at hand.
+        self.loaded: dict[Read, Value] = {}
         self.locals: dict[Var, Local] = {}
         self._scopes: list[dict[object, Value]] = []
         self._inside: dict[tuple[type[Expr], Expr], bool] = {}
@@ -200,6 +202,8 @@ class Expressions:
         """The element, or one per lane, as it is computed with."""
         dtype = read.tensor.dtype
         kind = STORED[dtype]
+        if (at_hand := self.loaded.get(read)) is not None:
+            return widened(self.w, at_hand, dtype)
         if (quotient := self._repeats(read, point)) is not None:
             return widened(self.w, self._repeated(read, quotient, point), dtype)
         if (found := self._window(read, point)) is not None:

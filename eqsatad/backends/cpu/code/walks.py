@@ -14,8 +14,10 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from eqsatad.backends.access import flat
+from eqsatad.backends.cpu.code import shifted
 from eqsatad.backends.cpu.code.expressions import Local, Place, Point
 from eqsatad.backends.cpu.code.scalars import BYTES, COMPUTED, STORED, operation
+from eqsatad.backends.cpu.code.shifted import Row
 from eqsatad.backends.cpu.code.text import Value, number
 from eqsatad.backends.cpu.rewrites.streams import far
 from eqsatad.backends.cpu.tiles.effort import COSTS, OPERATION
@@ -92,14 +94,17 @@ class Walk:
         for each in self.partial:
             self._begin(each)
         rest = self.w.intrinsic("smax", self.w.two("sub nsw", stop, start), number(0, "i64"))
-        streamed = self._streamed()
-        if streamed is not None:
-            start, rest = self._head(body, start, rest, streamed)
-            self.to.expressions.streamed = streamed.buffer
+        whole, rows = self._lined_up(body)
+        if whole is not None:
+            start, rest = self._head(body, start, rest, whole)
+            if whole.buffer in self.to.expressions.large:
+                self.to.expressions.streamed = whole.buffer
+        if rows:
+            start, rest = self._shifted(body, start, rest, rows)
         for together in dict.fromkeys((self.together, 1)):
             start, rest = self._whole(body, start, rest, together)
         self.to.expressions.streamed = None
-        if streamed is not None or (length(self.loop) or 1) % self.lanes:
+        if whole is not None or (length(self.loop) or 1) % self.lanes:
             self._left(body, start, rest)
         for each in self.partial:
             self._end(each)
@@ -119,8 +124,7 @@ class Walk:
         stop = self.w.two("sub nsw", self.w.two("add nsw", start, count), rest)
         with self.w.loop(start, stop, self.lanes * together) as index, self.to.expressions.scope():
             places = [Place(index, self.lanes * turn, lane=True) for turn in range(together)]
-            if self.to.expressions.streamed is not None:
-                self._ahead(body, self.points[0].at(self.loop.axis, places[0]))
+            self._ahead(body, self.points[0].at(self.loop.axis, places[0]))
             self.to.block(body, [
                 point.at(self.loop.axis, place).by(self.lanes)
                 for point in self.points
@@ -128,20 +132,65 @@ class Walk:
             ])  # fmt: skip
         return stop, rest
 
-    def _streamed(self) -> Store | None:
-        """The first store of whole vectors past the caches.
+    def _shifted(
+        self, body: Block, start: Value, count: Value, rows: Sequence[Row]
+    ) -> tuple[Value, Value]:
+        """The loop by whole vectors that are shifted together, as far as all they need is there."""
+        w, lanes = self.w, self.lanes
+        early, late = (any(row.early for row in rows), any(row.late for row in rows))
+        inside = w.two("sub nsw", count, number((early + late) * lanes, "i64"))
+        inside = w.intrinsic("smax", inside, number(0, "i64"))
+        inside = w.two("sub nsw", inside, w.two("urem", inside, number(lanes, "i64")))
+        some = w.compare("icmp sgt", inside, number(0, "i64"))
+        lead = w.select(some, number(early * lanes, "i64"), number(0, "i64"))
+        begin, _ = self._whole(body, start, lead, 1)
+        slots = [[w.slot(row.kind, lanes) for _ in row.vectors[:-1]] for row in rows]
+        with w.when(some), self.to.expressions.scope():
+            for row, kept in zip(rows, slots, strict=True):
+                for vector, slot in zip(row.vectors, kept, strict=False):
+                    w.set(slot, self._vector(row, vector, begin))
+        stop = w.two("add nsw", begin, inside)
+        with w.loop(begin, stop, lanes) as index, self.to.expressions.scope():
+            self._ahead(body, self._lane(index))
+            for row, kept in zip(rows, slots, strict=True):
+                vectors = [w.get(slot, row.kind, lanes) for slot in kept]
+                vectors.append(self._vector(row, row.vectors[-1], index))
+                self.to.expressions.loaded.update(row.read(w, vectors))
+                for slot, following in zip(kept, vectors[1:], strict=True):
+                    w.set(slot, following)
+            self.to.block(body, [self._lane(index)])
+            self.to.expressions.loaded.clear()
+        return stop, w.two("sub nsw", w.two("add nsw", start, count), stop)
 
-        None beside sums, whose order would depend on where arrays begin, and where not all vectors
-        that are stored to its buffer begin with one of the places that it begins with.
+    def _vector(self, row: Row, vector: int, index: Value) -> Value:
+        """One of the vectors of ``row`` where the walk is at ``index``."""
+        read, apart = row.first
+        base = self.to.expressions.address(read.tensor, read.indices, self._lane(index)).base
+        place = number(apart + vector * self.lanes, "i64")
+        to = self.w.address(base, row.kind, place, inside=False)
+        return self.w.load(row.kind, self.lanes, to, BYTES[row.kind])
+
+    def _lane(self, index: Value) -> Point:
+        """The vector that begins at ``index``."""
+        return self.points[0].at(self.loop.axis, Place(index, lane=True)).by(self.lanes)
+
+    def _lined_up(self, body: Block) -> tuple[Store | None, list[Row]]:
+        """The store whose whole vectors begin with lines, and rows that are shifted together.
+
+        That matters past the caches and beside such rows. There is none beside sums, whose order
+        would depend on where arrays begin, and where not all vectors that are stored to the same
+        buffer begin with one of the places that it begins with.
         """
-        if self.partial or len(self.points) > 1:
-            return None
-        stores = [each for each in self.loop.body if isinstance(each, Store)]
-        first = next((each for each in stores if each.buffer in self.to.expressions.large), None)
-        beside = [] if first is None else [s for s in stores if s.buffer is first.buffer]
-        places = {flat(each.buffer, each.indices) for each in beside}
-        steps = {form.terms for form in places}, {form.const % self.lanes for form in places}
-        return None if any(len(each) > 1 for each in steps) else first
+        stores = [each for each in body if isinstance(each, Store)]
+        if self.partial or len(self.points) > 1 or not stores:
+            return None, []
+        past = self.to.expressions.large
+        first = next((each for each in stores if each.buffer in past), stores[0])
+        rows = shifted.rows(body, self.loop.axis, self.lanes, first)
+        beside = [flat(s.buffer, s.indices) for s in stores if s.buffer is first.buffer]
+        steps = {form.terms for form in beside}, {form.const % self.lanes for form in beside}
+        fits = all(len(each) == 1 for each in steps) and (rows or first.buffer in past)
+        return (first, rows) if fits else (None, [])
 
     def _head(self, body: Block, start: Value, count: Value, store: Store) -> tuple[Value, Value]:
         """What comes before the first whole vector of ``store``; where it stopped, what is left."""
@@ -158,6 +207,8 @@ class Walk:
 
     def _ahead(self, body: Block, point: Point) -> None:
         """Asks for what is read later: stores past the caches leave no time to wait for it."""
+        if self.to.expressions.streamed is None:
+            return
         for read in furthest(body, self.loop.axis):
             base = self.to.expressions.address(read.tensor, read.indices, point).base
             self.w.prefetch(self.w.address(base, "i8", number(AHEAD, "i64"), inside=False))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from math import inf
 
 from eqsatad.backends.access import flat
 from eqsatad.backends.cpu.code.walks import combined
@@ -23,7 +24,7 @@ from eqsatad.backends.cpu.rewrites.rows import (
 )
 from eqsatad.backends.cpu.rewrites.streams import large
 from eqsatad.backends.cpu.tiles.fusion import fused
-from eqsatad.backends.cpu.tiles.tile import added, chain, length
+from eqsatad.backends.cpu.tiles.tile import added, chain
 from eqsatad.loops.nest import (
     Accumulate,
     Assign,
@@ -38,9 +39,10 @@ from eqsatad.loops.nest import (
 )
 from eqsatad.terms.nodes import Expr, Tensor, Var
 
-# Elements from which a row that is only stored is worth storing past the caches: its start and end
-# are not.
+# Elements from which a row that is only stored is worth storing past the caches, and a row of a
+# stencil is worth its own start and end: these are by vectors that are partly masked.
 APART = 1024
+STENCIL = 512
 # Elements at most that are read and stored for one of such a row.
 FEW = 8
 
@@ -48,7 +50,7 @@ FEW = 8
 def settled(program: LoopProgram) -> LoopProgram:
     """``program`` with parts of rows in as few passes as it takes.
 
-    Rows that are stored past the caches, and nothing else, are walked as well.
+    Rows of a stencil, and those that are stored past the caches, are walked as well.
     """
     past = large(program)
     return replace(program, nests=tuple(_settled(nest, past) for nest in program.nests))
@@ -59,7 +61,7 @@ def _settled(nest: Nest, past: frozenset[Tensor]) -> Nest:
         return nest
     if len(nest.body) == 1 and (passes := _passes(nest.body[0])) is not None:
         return Nest(nest.stage, passes)
-    return Nest(nest.stage, tuple(_streamed(each, past) for each in nest.body))
+    return Nest(nest.stage, tuple(_walked(each, past) for each in nest.body))
 
 
 def _passes(statement: Statement) -> Block | None:
@@ -75,21 +77,24 @@ def _passes(statement: Statement) -> Block | None:
     return around(loops, vectors(body))
 
 
-def _streamed(statement: Statement, past: frozenset[Tensor]) -> Statement:
-    """``statement``, a store at each point, by rows if these are stored past the caches."""
+def _walked(statement: Statement, past: frozenset[Tensor]) -> Statement:
+    """``statement``, a store at each point, row by row where that is faster than tiles of rows.
+
+    It is for rows that are stored past the caches, and for those of a stencil: a walk loads each
+    vector of them once.
+    """
     loops, body = fused(*chain(statement))
-    if len(loops) < 2 or (length(loops[-1]) or 0) < APART:
+    if len(loops) < 2:
         return statement
     (whole,) = around(loops, body)
     rows = rows_of(whole, len(loops) - 1)
     if rows is None or not passable(rows):
         return statement
-    # Of what is read in many places, tiles of several rows read less; but where all moves along
-    # alike, vectors that are read begin with lines as those do that are stored.
-    accesses = [access for part in rows.parts for access in part.accesses]
-    if len(accesses) > FEW and len({flat(*access).terms for access in accesses}) > 1:
-        return statement
-    if not past & {buffer for part in rows.parts for buffer in part.writes}:
+    accesses = [flat(*access) for part in rows.parts for access in part.accesses]
+    stencil = len(accesses) > 2 and len({form.terms for form in accesses}) == 1
+    stored = past & {buffer for part in rows.parts for buffer in part.writes}
+    least = STENCIL if stencil else APART if stored and len(accesses) <= FEW else inf
+    if rows.parts[0].elements < least:
         return statement
     (result,) = around(loops[:-1], vectors(around(loops[-1:], body)))
     return result

@@ -70,15 +70,22 @@ def _scan(body: Block, tile: Tile | None) -> str | None:
 
 
 def _stencil(body: Block, tile: Tile | None) -> str | None:
-    if tile is None or has_loop(tile.body):
-        return None
-    places = Counter(read.tensor for read in reads_of(tile.body))
+    places = Counter(read.tensor for read in reads_of(_elementwise(body, tile)))
     tensor, number = places.most_common(1)[0] if places else (None, 0)
     return None if number < 2 or tensor is None else f"{tensor.name} is read in {number} places"
 
 
 def _map(body: Block, tile: Tile | None) -> str | None:
-    return None if tile is None or has_loop(tile.body) else "no sums, and nothing is read twice"
+    return "no sums, and nothing is read twice" if _elementwise(body, tile) else None
+
+
+def _elementwise(body: Block, tile: Tile | None) -> Block:
+    """What is done at each point, if that is nothing but stores: of a tile, or of a walk."""
+    if tile is not None:
+        return () if has_loop(tile.body) else tile.body
+    loops, inner = chain(body[0]) if len(body) == 1 else ((), ())
+    walked = bool(loops) and loops[-1].mark is Mark.VECTOR
+    return inner if walked and not has_loop(inner) else ()
 
 
 def _contraction(body: Block, tile: Tile | None) -> str | None:
