@@ -301,6 +301,20 @@ def test_rows_that_are_only_stored_go_past_the_caches(
         np.testing.assert_allclose(got, wanted, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("size", [4096, 10_000, 3 * 4096 + 1])
+@pytest.mark.parametrize("offset", [0, 5])
+def test_one_long_row_is_cut_and_goes_past_the_caches(size, offset, fresh, monkeypatch):
+    monkeypatch.setattr(streams, "LARGE", 1)
+    x, z = place("X", size), place("Z", size)
+    program = lower([ea.compute((size,), lambda i: x[i] * 2.0 - z[i], name="Y")])
+    kernel = build(program)
+    assert "nontemporal" in kernel.source
+    arrays = drawn(program)
+    out = shifted(np.empty(size, "float32"), offset)
+    kernel(**arrays, out=[out])
+    np.testing.assert_array_equal(out, arrays["X"] * 2 - arrays["Z"])
+
+
 def test_rows_that_read_much_elsewhere_are_left_to_tiles(monkeypatch):
     monkeypatch.setattr(streams, "LARGE", 1)
     monkeypatch.setattr(passes, "APART", 16)

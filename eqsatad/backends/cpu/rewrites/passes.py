@@ -23,8 +23,9 @@ from eqsatad.backends.cpu.rewrites.rows import (
     rows_of,
 )
 from eqsatad.backends.cpu.rewrites.streams import large
+from eqsatad.backends.cpu.tiles.effort import index
 from eqsatad.backends.cpu.tiles.fusion import fused
-from eqsatad.backends.cpu.tiles.tile import added, chain
+from eqsatad.backends.cpu.tiles.tile import added, chain, length
 from eqsatad.loops.nest import (
     Accumulate,
     Assign,
@@ -35,14 +36,19 @@ from eqsatad.loops.nest import (
     Nest,
     Statement,
     Store,
+    replaced,
     scheduled,
 )
-from eqsatad.terms.nodes import Expr, Tensor, Var
+from eqsatad.terms.linear import normal
+from eqsatad.terms.nodes import Apply, Axis, Expr, Tensor, Var
+from eqsatad.terms.ops import ADD, MUL
 
 # Elements from which a row that is only stored is worth storing past the caches, and a row of a
 # stencil is worth its own start and end: these are by vectors that are partly masked.
 APART = 1024
 STENCIL = 512
+# Elements of the rows that one long row is cut into.
+ROW = 4096
 # Elements at most that are read and stored for one of such a row.
 FEW = 8
 
@@ -61,7 +67,7 @@ def _settled(nest: Nest, past: frozenset[Tensor]) -> Nest:
         return nest
     if len(nest.body) == 1 and (passes := _passes(nest.body[0])) is not None:
         return Nest(nest.stage, passes)
-    return Nest(nest.stage, tuple(_walked(each, past) for each in nest.body))
+    return Nest(nest.stage, tuple(part for each in nest.body for part in _walked(each, past)))
 
 
 def _passes(statement: Statement) -> Block | None:
@@ -77,27 +83,43 @@ def _passes(statement: Statement) -> Block | None:
     return around(loops, vectors(body))
 
 
-def _walked(statement: Statement, past: frozenset[Tensor]) -> Statement:
+def _walked(statement: Statement, past: frozenset[Tensor]) -> Block:
     """``statement``, a store at each point, row by row where that is faster than tiles of rows.
 
     It is for rows that are stored past the caches, and for those of a stencil: a walk loads each
     vector of them once.
     """
     loops, body = fused(*chain(statement))
+    loops, body, rest = _cut(loops[0]) if len(loops) == 1 else (loops, body, ())
     if len(loops) < 2:
-        return statement
+        return (statement,)
     (whole,) = around(loops, body)
     rows = rows_of(whole, len(loops) - 1)
     if rows is None or not passable(rows):
-        return statement
+        return (statement,)
     accesses = [flat(*access) for part in rows.parts for access in part.accesses]
     stencil = len(accesses) > 2 and len({form.terms for form in accesses}) == 1
     stored = past & {buffer for part in rows.parts for buffer in part.writes}
     least = STENCIL if stencil else APART if stored and len(accesses) <= FEW else inf
     if rows.parts[0].elements < least:
-        return statement
-    (result,) = around(loops[:-1], vectors(around(loops[-1:], body)))
-    return result
+        return (statement,)
+    return (*around(loops[:-1], vectors(around(loops[-1:], body))), *rest)
+
+
+def _cut(loop: For) -> tuple[tuple[For, ...], Block, Block]:
+    """``loop`` as rows of `ROW` elements: two loops, their body, and what is left over."""
+    rows, left = divmod(length(loop) or 0, ROW)
+    if not rows:
+        return (loop,), loop.body, ()
+    outer = Axis(f"{loop.axis.name}_rows", index(rows))
+    inner = Axis(f"{loop.axis.name}_row", index(ROW))
+    place = Apply(ADD, (Apply(MUL, (outer, index(ROW))), inner))
+    body = replaced(loop.body, {loop.axis: normal(Apply(ADD, (loop.start, place)))})
+    loops = tuple(
+        replace(loop, axis=axis, start=index(0), stop=axis.extent) for axis in (outer, inner)
+    )
+    done = normal(Apply(ADD, (loop.start, index(rows * ROW))))
+    return loops, body, (replace(loop, start=done),) if left else ()
 
 
 def vectors(block: Block) -> Block:
