@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -42,10 +43,14 @@ def fma_peak(repeats: int = 10) -> float:
     return 2 * lanes * ACCUMULATORS * ROUNDS / seconds
 
 
+def filled(size: int, dtype: str) -> np.ndarray[Any, np.dtype[Any]]:
+    """An array with pages of its own: all that was never written is one page of zeros."""
+    return np.full(size, 1, dtype)
+
+
 def copy_bandwidth(repeats: int = 10) -> float:
     """Bytes read and written a second when a large array is copied on one thread."""
-    source = np.zeros(COPIED, "uint8")
-    target = np.empty_like(source)
+    source, target = filled(COPIED, "uint8"), filled(COPIED, "uint8")
     return 2 * COPIED / least(lambda: np.copyto(target, source), repeats)
 
 
@@ -56,7 +61,7 @@ def read_bandwidth(repeats: int = 10) -> float:
     run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(
         code.address("total")
     )
-    source, target = np.zeros(COPIED // 4, "float32"), np.zeros(lanes, "float32")
+    source, target = filled(COPIED // 4, "float32"), np.zeros(lanes, "float32")
     rounds = len(source) // (lanes * READERS)
     seconds = least(lambda: run(target.ctypes.data, source.ctypes.data, rounds), repeats)
     return COPIED / seconds
