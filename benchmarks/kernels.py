@@ -1,12 +1,16 @@
 """The speed of 28 gradient kernels beside numpy and, where installed, torch and jax.
 
-``python -m benchmarks.kernels [--only ID] [--repeats N] [--threads N] [--opencl] [--json FILE]
-[--plot FILE] [--strict]``: one process, everything interleaved, the least time counts. ``peak`` and
-``memory`` say what part of the products or of the memory traffic that this machine reached in the
-same run a kernel makes (bytes of inputs and outputs, once each, over what copying reaches, or
+``python -m benchmarks.kernels [--only ID] [--repeats N] [--threads N] [--peers NAMES] [--opencl]
+[--json FILE] [--plot FILE] [--strict]``: everything interleaved, the least time counts. ``peak``
+and ``memory`` say what part of the products or of the memory traffic that this machine reached in
+the same run a kernel makes (bytes of inputs and outputs, once each, over what copying reaches, or
 reading where a kernel writes little); ``first`` is the time to
 differentiate and compile. The exit code is 1 when a row is wrong or takes more than `LIMIT` times
 as long as the best peer, with ``--strict`` also when a target is missed.
+
+``--peers torch,jax,halide,tinygrad`` names the peers beside numpy. Halide and tinygrad take minutes
+and a process each. A peer without a right result for a row has ``-`` there, and a line below the
+table says why.
 
 ``--random SEED [--count N]`` times kernels that are drawn at random instead, beside torch and jax.
 ``--busy`` keeps a core busy on purpose and compares our kernels on all threads with themselves on
@@ -22,43 +26,53 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 import eqsatad as ea
 from benchmarks import overhead
 from benchmarks.busy import busy_core
-from benchmarks.kernel_cases import CASES, Arrays, Case, Problem
+from benchmarks.kernel_cases import CASES, Case, Problem
 from benchmarks.kernel_limits import copy_bandwidth, fma_peak, read_bandwidth
+from benchmarks.peers import (
+    APART,
+    PEERS,
+    TOLERANCE,
+    USUAL,
+    Call,
+    apart,
+    error,
+    least,
+    objection,
+)
 from benchmarks.random_kernels import drawn_cases
 from benchmarks.symbolic_kernels import symbolic, values
 from eqsatad.counting import counted
 
 LIMIT = 12.0
-# Sums of up to about 10,000 float32 products, relative to the largest element of the result.
-TOLERANCE = 2e-4
 
 # Read by the libraries when they are loaded, so they must be set before the process starts.
-POOLS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NPROC")
+POOLS = (
+    *("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NPROC"),
+    *("HL_NUM_THREADS", "NUM_CPU_THREADS"),
+)
 XLA_ALONE = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
-
-# Seconds of untimed calls before a timed one: a cache that takes what nearer ones drop has settled
-# only after several.
-SETTLED = 2e-3
 
 # A kernel with a busy core beside it over itself on one thread, and one for all sizes over one
 # for the sizes of the call.
 BUSY, SYMBOLIC = 1.3, 1.15
 
-Call = Callable[[], Any]
+# How much of what a peer says against a row is printed.
+SAID = 160
+
+PEERS_HELP = f"peers beside numpy, of {', '.join(PEERS)}; {' and '.join(USUAL[1:])} if not given"
 
 
 @dataclass(frozen=True)
@@ -107,13 +121,15 @@ class Limits:
 class Timing:
     """One row: the least seconds of each contender, and the largest relative error of ours.
 
-    ``work`` is what our kernel computes and moves, ``first`` the seconds until it could be called.
+    ``without`` says of the peers that do not count why that is. ``work`` is what our kernel
+    computes and moves, ``first`` the seconds until it could be called.
     """
 
     id: str
     ours: float
     opencl: float | None
     peers: Mapping[str, float]
+    without: Mapping[str, str]
     error: float
     work: Work
     first: float
@@ -155,76 +171,7 @@ def work_of(kernel: Any, problem: Problem) -> Work:
     return Work(operations, read, written)
 
 
-def numpy_call(problem: Problem) -> Call:
-    """The expert's numpy."""
-    return lambda: problem.numpy(problem.arrays)
-
-
-def torch_call(problem: Problem) -> Call:
-    """The backward pass of torch alone, its forward pass done before."""
-    torch = import_module("torch")
-    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
-    arrays = {name: torch.from_numpy(array) for name, array in problem.arrays.items()}
-    wrt = [arrays[name].requires_grad_() for name in problem.wrt]
-    result = problem.torch(torch, arrays)
-    return lambda: torch.autograd.grad(result, wrt, arrays["H"], retain_graph=True)
-
-
-def jax_call(problem: Problem) -> Call:
-    """The compiled backward pass of jax alone, its forward pass done before."""
-    jax = import_module("jax")
-    arrays = {name: jax.numpy.asarray(array) for name, array in problem.arrays.items()}
-
-    def forward(*values: Any) -> Any:
-        return problem.jax(jax, {**arrays, **dict(zip(problem.wrt, values, strict=True))})
-
-    _, backward = jax.vjp(forward, *(arrays[name] for name in problem.wrt))
-    # What the forward pass saved is an argument: as a constant it would be folded for minutes.
-    compiled = jax.jit(lambda saved, head: saved(head))
-    return lambda: jax.block_until_ready(compiled(backward, arrays["H"]))
-
-
-PEERS: dict[str, Callable[[Problem], Call]] = {
-    "numpy": numpy_call,
-    "torch": torch_call,
-    "jax": jax_call,
-}
-
-
-def least(calls: Mapping[str, Call], repeats: int) -> dict[str, float]:
-    """The least seconds of each call, taken in turns.
-
-    Each is timed right after untimed ones of the same, so that all find their arrays in the
-    caches alike: contenders that share arrays would otherwise warm them for each other.
-    """
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(repeats):
-        for name, call in calls.items():
-            begin = time.perf_counter()
-            call()
-            while (start := time.perf_counter()) - begin < SETTLED:
-                call()
-            call()
-            times[name].append(time.perf_counter() - start)
-    return {name: min(values) for name, values in times.items()}
-
-
-def error(problem: Problem, found: Any) -> float:
-    """The largest error against numpy in double precision, relative to the largest element."""
-    exact: Arrays = {
-        name: array.astype(np.float64) if array.dtype == np.float32 else array
-        for name, array in problem.arrays.items()
-    }
-    worst = 0.0
-    for ours, expected in zip(found, problem.numpy(exact), strict=True):
-        difference = np.abs(np.asarray(ours, dtype=np.float64) - expected).max()
-        worst = max(worst, float(difference / max(np.abs(expected).max(), 1e-30)))
-    return worst if math.isfinite(worst) else math.inf
-
-
-def measure(
-    name: str, case: Case, peers: Mapping[str, Callable[[Problem], Call]], options: Any
-) -> Timing:
+def measure(name: str, case: Case, peers: Sequence[str], options: Any) -> Timing:
     """The timing of one row at its full size."""
     problem = case.make(**case.full)
     start = time.perf_counter()
@@ -234,14 +181,25 @@ def measure(
     if options.opencl:
         own["opencl"] = our_call(problem, "opencl")
     worst = max(error(problem, call()) for call in own.values())
-    times = least({**own, **{peer: make(problem) for peer, make in peers.items()}}, options.repeats)
+    beside = {peer: PEERS[peer](problem) for peer in peers if peer not in APART}
+    without = {peer: objection(problem, call) for peer, call in beside.items()}
+    counting = {peer: call for peer, call in beside.items() if not without[peer]}
+    times = least({**own, **counting}, options.repeats)
     ours, opencl = times.pop("ours"), times.pop("opencl", None)
-    return Timing(name, ours, opencl, times, worst, work_of(kernel, problem), first)
+    for peer in (peer for peer in peers if peer in APART):
+        outcome = apart(peer).outcome(case, options.repeats)
+        without[peer] = outcome.reason
+        times[peer] = outcome.seconds
+    without = {peer: reason for peer, reason in without.items() if reason}
+    times = {peer: seconds for peer, seconds in times.items() if peer not in without}
+    if not times:
+        raise RuntimeError(f"no peer computes {name}: {without}")
+    return Timing(name, ours, opencl, times, without, worst, work_of(kernel, problem), first)
 
 
-def row(timing: Timing, peers: Mapping[str, Any], limits: Limits) -> list[str]:
+def row(timing: Timing, peers: Sequence[str], limits: Limits) -> list[str]:
     """A row of the table, in microseconds."""
-    seconds = [timing.ours, timing.opencl, *(timing.peers[peer] for peer in peers)]
+    seconds = [timing.ours, timing.opencl, *(timing.peers.get(peer) for peer in peers)]
     cells = ["-" if value is None else f"{value * 1e6:,.0f}" for value in seconds]
     verdict = f"{timing.ratio:.2f}" if timing.fine else f"[red]{timing.ratio:.2f}[/]"
     peak, memory = limits.reached(timing.work, timing.ours)
@@ -255,6 +213,7 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", metavar="ID", action="append", help="only this row; repeatable")
     parser.add_argument("--repeats", type=int, default=20, help="calls of each contender")
     parser.add_argument("--threads", type=int, default=1, help="threads of every contender")
+    parser.add_argument("--peers", metavar="NAMES", help=PEERS_HELP)
     parser.add_argument("--opencl", action="store_true", help="the opencl backend as well")
     parser.add_argument("--random", type=int, metavar="SEED", help="kernels drawn at random")
     parser.add_argument("--count", type=int, default=30, help="how many are drawn")
@@ -270,8 +229,23 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
         parser.error(f"no row {', '.join(unknown)}; there are {', '.join(known)}")
     if options.threads < 1 or options.count < 1:
         parser.error("--threads and --count are at least 1")
+    options.peers = chosen(options, parser)
     options.cases = {known[name]: cases[known[name]] for name in options.only or known}
     return options
+
+
+def chosen(options: argparse.Namespace, parser: argparse.ArgumentParser) -> list[str]:
+    """The peers that take part."""
+    asked = options.peers.split(",") if options.peers is not None else None
+    if unknown := sorted(set(asked or ()) - set(PEERS)):
+        parser.error(f"no peer {', '.join(unknown)}; there are {', '.join(PEERS)}")
+    if absent := [name for name in asked or () if not find_spec(name)]:
+        parser.error(f"not installed: {', '.join(absent)}")
+    wanted = USUAL if asked is None else ("numpy", *asked)
+    peers = [name for name in PEERS if name in wanted and find_spec(name)]
+    # The expert's numpy of kernels that are drawn is no expert's.
+    drawn = options.random is not None and "numpy" not in (asked or ())
+    return [name for name in peers if not drawn or name != "numpy"] or peers
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -282,18 +256,17 @@ def main(arguments: list[str] | None = None) -> int:
     ea.set_num_threads(threads)
     if options.busy or options.symbolic:
         return beside_ourselves(options, threads)
-    peers = {name: make for name, make in PEERS.items() if find_spec(name)}
-    if options.random is not None and len(peers) > 1:
-        del peers["numpy"]
     limits = Limits(fma_peak() * options.threads, copy_bandwidth(), read_bandwidth())
-    columns = ("ours", "opencl", *peers, "peer / ours", "peak", "memory", "first", "error")
+    columns = ("ours", "opencl", *options.peers, "peer / ours", "peak", "memory", "first", "error")
     result = Table("row", *columns, title=f"least microseconds, {options.threads} thread(s)")
     timings = []
     for name, case in options.cases.items():
-        timings.append(measure(name, case, peers, options))
-        result.add_row(*row(timings[-1], peers, limits))
+        timings.append(measure(name, case, options.peers, options))
+        result.add_row(*row(timings[-1], options.peers, limits))
     console = wide()
     console.print(result)
+    for line in missing(timings):
+        console.print(line, markup=False)
     mean = math.exp(sum(math.log(timing.ratio) for timing in timings) / len(timings))
     slowest = min(timings, key=lambda timing: timing.ratio)
     target = RANDOM if options.random is not None else SHARED if options.threads > 1 else TABLE
@@ -316,6 +289,15 @@ def main(arguments: list[str] | None = None) -> int:
         plot(timings, options.plot)
     met = mean >= target.mean and slowest.ratio >= target.least and all(fine for _, fine in bounds)
     return 0 if all(timing.fine for timing in timings) and (met or not options.strict) else 1
+
+
+def missing(timings: list[Timing]) -> list[str]:
+    """Why peers have no time in some rows, those with one reason in one line."""
+    rows: dict[tuple[str, str], list[str]] = {}
+    for timing in timings:
+        for peer, reason in timing.without.items():
+            rows.setdefault((peer, reason), []).append(timing.id)
+    return [f"{peer}, {', '.join(ids)}: {reason[:SAID]}" for (peer, reason), ids in rows.items()]
 
 
 def bounded(timings: list[Timing], limits: Limits) -> list[tuple[str, bool]]:

@@ -8,15 +8,13 @@ that a reader never sees half an entry. Trouble with the disk is reported once a
 from __future__ import annotations
 
 import os
-import tempfile
+import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
-
-from platformdirs import user_cache_dir
 
 from eqsatad.errors import CacheWarning
 from eqsatad.version import VERSION
@@ -26,6 +24,8 @@ SUFFIX = ".bin"
 PACKAGE = Path(__file__).parent
 # Bytes of the checksum of an entry, and of what stands for code in a key.
 _CHECKSUM, _DIGEST = 32, 8
+# Nanoseconds after which a file that changes is sure to get another time, and those in a second.
+_SETTLED, _SECOND = 5 * 10**9, 10**9
 _reported: set[str] = set()
 
 
@@ -34,7 +34,14 @@ def directory() -> Path | None:
     chosen = os.environ.get(VARIABLE)
     if chosen == "":
         return None
-    return Path(chosen) if chosen else Path(user_cache_dir("eqsatad")) / "objects"
+    return Path(chosen) if chosen else _usual()
+
+
+@cache
+def _usual() -> Path:
+    from platformdirs import user_cache_dir
+
+    return Path(user_cache_dir("eqsatad")) / "objects"
 
 
 def fetch(key: str) -> bytes | None:
@@ -60,10 +67,12 @@ def keep(key: str, content: bytes) -> None:
     """Keeps ``content`` under ``key``, in place of what was there."""
     if (place := directory()) is None:
         return
+    from tempfile import mkstemp
+
     temporary = None
     try:
         place.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=place, suffix=".part")
+        handle, temporary = mkstemp(dir=place, suffix=".part")
         with os.fdopen(handle, "wb") as file:
             file.write(_checksum(key, content) + content)
         os.replace(temporary, place / f"{key}{SUFFIX}")
@@ -105,24 +114,60 @@ def code(*layers: str) -> str:
 
 @cache
 def text_of(folder: Path) -> str:
-    """A digest of the Python files in ``folder``, at any depth, and of their names."""
+    """A digest of the Python files in ``folder``, at any depth, and of their names.
+
+    It is kept as long as the system says that none of them has changed.
+    """
+    files = list(_python_files(str(folder)))
+    stamp = stamp_of({path: entry.stat() for path, entry in files}, time.time_ns())
+    if stamp is None:
+        return _read(files)
+    key = f"code-{stamp}"
+    if (kept := fetch(key)) is not None:
+        return kept.decode()
+    said = _read(files)
+    keep(key, said.encode())
+    return said
+
+
+def stamp_of(files: Mapping[str, os.stat_result], now: int) -> str | None:
+    """A digest of what the system says of ``files``, another one whenever one of them changes.
+
+    A program can set the time at which contents changed, but not that of the last change to
+    anything in a file. None where that time tells too little: on Windows, where it is that of
+    making the file; so short ago that another change could get the same; or in whole seconds, as
+    in images of file systems that are built to be the same every time.
+    """
+    changes = [about.st_ctime_ns for about in files.values()]
+    known = os.name == "posix" and all(change % _SECOND for change in changes)
+    if not known or now - max(changes, default=0) < _SETTLED:
+        return None
+    said = [
+        (path, about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns)
+        for path, about in files.items()
+    ]
+    return blake2b(repr(said).encode(), digest_size=_DIGEST).hexdigest()
+
+
+def _read(files: Sequence[tuple[str, os.DirEntry[str]]]) -> str:
+    """A digest of ``files`` and of their names."""
     said = blake2b(digest_size=_DIGEST)
-    for name, path in _python_files(str(folder)):
-        with open(path, "rb", buffering=0) as file:
+    for name, entry in files:
+        with open(entry.path, "rb", buffering=0) as file:
             content = file.read()
         said.update(f"{name}\0{len(content)}\0".encode())
         said.update(content)
     return said.hexdigest()
 
 
-def _python_files(folder: str, inside: str = "") -> Iterator[tuple[str, str]]:
-    """The name of each Python file from ``folder`` on, and its path."""
+def _python_files(folder: str, inside: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """The Python files from ``folder`` on, by their names in it."""
     with os.scandir(folder) as found:
         entries = sorted(found, key=lambda entry: entry.name)
     for entry in entries:
         if entry.name.endswith(".py"):
-            yield inside + entry.name, entry.path
-        elif entry.is_dir():
+            yield inside + entry.name, entry
+        elif entry.name != "__pycache__" and entry.is_dir():
             yield from _python_files(entry.path, f"{inside}{entry.name}/")
 
 

@@ -447,7 +447,8 @@ def test_sum_of_a_thousand_terms_is_compiled():
 
 @pytest.fixture
 def objects(tmp_path, monkeypatch):
-    """An empty cache directory."""
+    """An empty cache directory, where nothing but kernels comes."""
+    cache.code(*ready.LAYERS)
     monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "objects"))
     return tmp_path / "objects"
 

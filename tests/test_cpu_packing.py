@@ -164,6 +164,20 @@ def test_sums_are_apart_from_loops_that_do_not_read_the_same(same, apart):
     np.testing.assert_allclose(ours, theirs, rtol=1e-6)
 
 
+def test_long_sum_for_each_term_of_a_sum_over_two_axes_is_apart():
+    a, b, h = place(3, 30, 25, 4, name="a"), place(30, 25, name="b"), place(3, 4, name="h")
+    r, s, t, u = reduced(3, "r"), reduced(30, "s"), reduced(25, "t"), reduced(4, "u")
+    inner = ea.sum(a[r, s, t, u] * b[s, t], axis=(s, t))
+    program = lower([ea.compute((9,), lambda i: ea.sum(h[r, u] * inner, axis=(r, u)), name="y")])
+    found = parted(program)
+    shapes = [[extent.value for extent in each.shape] for each in found.temporaries]
+    assert any(shape[-2:] == [3, 4] for shape in shapes)
+    rng = np.random.default_rng(0)
+    arrays = {t.name: rng.standard_normal([e.value for e in t.shape]) for t in program.inputs}
+    (ours,), (theirs,) = (run(each, arrays).outputs for each in (found, program))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+
+
 def test_long_sum_for_each_term_of_a_sum_is_apart():
     a, b, h = place(30, 20, 25, name="a"), place(30, 25, name="b"), place(20, name="h")
     r, s, t = reduced(20, "r"), reduced(30, "s"), reduced(25, "t")
@@ -211,3 +225,19 @@ def test_nan_and_infinity_reach_the_same_results_on_every_number_of_threads(stri
     alone, several = (build(program, "cpu", threads=count)(*arrays)[0] for count in (1, 3))
     np.testing.assert_array_equal(alone, several)
     np.testing.assert_allclose(alone, expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_bounds_that_all_rows_of_a_tile_share_stay_instead_of_a_copy(stride):
+    problem = conv((2, 24, 13, 13), (48, 24, 3, 3), "W", stride=stride, pad=1)
+    program = program_of(problem)
+    prepared = prepare(program, MACHINE)
+    assert not [each.name for each in prepared.temporaries if each.name.startswith("X")]
+    arrays = {each.name: problem.arrays[each.name].copy() for each in program.inputs}
+    arrays["H"][0, 1, 0, 0], arrays["X"][1, 2, 12, 3] = np.inf, np.nan
+    arrays["X"][0, 0, 5, 12] = -np.inf
+    (expected,) = run(program, arrays).outputs
+    found = [build(program, "cpu", threads=threads)(**arrays)[0] for threads in (1, 2)]
+    np.testing.assert_array_equal(*found)
+    # Hundreds of terms of size one, added up in another order than by the interpreter.
+    np.testing.assert_allclose(found[0], expected, rtol=2e-4, atol=2e-4)

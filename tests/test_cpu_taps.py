@@ -132,11 +132,58 @@ def test_what_is_outside_of_an_image_is_not_multiplied(wrt, width, exact):
     np.testing.assert_array_equal(build(program, exact=exact)(*arrays)[0], expected)
 
 
+def pooled(size, kernel, pad):
+    """The gradient of max pooling, of which each window saved the position of what it took."""
+    outputs = tuple(s + 2 * pad - k + 1 for s, k in zip(size, kernel, strict=True))
+    h = ea.placeholder((1, 2, *outputs), name="H", dtype="float32")
+    saved = ea.placeholder(h.shape, name="A", dtype="int32")
+
+    def image(n, c, y, z):
+        u, v = (ea.reduce_axis((0, k), name=name) for name, k in zip("uv", kernel, strict=True))
+        p, q = y + pad - u, z + pad - v
+        inside = (p >= 0) & (p < outputs[0]) & (q >= 0) & (q < outputs[1])
+        taken = saved[n, c, p, q].equal(ea.cast(kernel[1] * u + v, "int32"))
+        return ea.sum(h[n, c, p, q], axis=(u, v), where=inside & taken)
+
+    return ea.compute((1, 2, *size), image, name="X_bar")
+
+
+def pooled_arrays(program, kernel):
+    """A head with infinities and NaN, and positions."""
+    rng = np.random.default_rng(3)
+    names = [tensor.name for tensor in program.inputs]
+    arrays = dict(zip(names, arrays_for(program), strict=True))
+    arrays["A"] = rng.integers(0, kernel[0] * kernel[1], arrays["H"].shape).astype("int32")
+    arrays["H"][..., 0, 0], arrays["H"][..., -1, -1] = INF, np.nan
+    return [arrays[name] for name in names]
+
+
+def test_what_a_sum_takes_by_a_condition_is_a_tap_as_well():
+    (tile,) = tiles(pooled((20, 47), (3, 3), 1))
+    assert tile is not None
+    assert tile.columns
+    assert {each.read.tensor.name for each in tile.asked} == {"A", "H"}
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=str)
+@pytest.mark.parametrize("kernel", [(3, 3), (5, 5), (1, 2)])
+@pytest.mark.parametrize("size", [(7, 5), (9, 16), (12, 47), (6, 200)])
+def test_gradient_of_max_pooling_adds_only_what_was_taken(size, kernel, machine):
+    """Adding zero times what was not taken would spread infinity and NaN."""
+    output = pooled(size, kernel, 0)
+    program = lowered(output)
+    arrays = pooled_arrays(program, kernel)
+    check(output, arrays, compiled(program, machine)(*arrays))
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="pages are protected by mprotect")
-@pytest.mark.parametrize("wrt", ["X", "W"])
-def test_nothing_outside_of_arrays_is_read(wrt):
+@pytest.mark.parametrize(
+    "output",
+    [depthwise(wrt, 1, 1, (2, 40), (3, 3), 1) for wrt in "XW"] + [pooled((2, 40), (3, 3), 1)],
+    ids=["X", "W", "taken"],
+)
+def test_nothing_outside_of_arrays_is_read(output):
     """Both arrays lie between pages that must not be touched."""
-    output = depthwise(wrt, 1, 1, (2, 40), (3, 3), 1)
     program = lowered(output)
     arrays = arrays_for(program)
     kernel = build(program)

@@ -59,14 +59,14 @@ def test_memory_of_another_size_is_not_used():
     del_me = beside((40, 50), F32, [])
     del del_me
     assert beside((40, 51), F32, []).nbytes == 40 * 51 * 4
-    assert [block.nbytes for block in Memory.free][:1] == [40 * 50 * 4 + PAGE]
+    assert [block.nbytes for block, _ in Memory.free][:1] == [40 * 50 * 4 + PAGE]
 
 
 def test_no_more_is_kept_than_said(monkeypatch):
     monkeypatch.setattr(fresh, "KEPT", 3 * PAGE)
     arrays = [beside((100,), F32, []) for _ in range(5)]
     arrays.clear()
-    assert 0 < sum(block.nbytes for block in Memory.free) <= 3 * PAGE
+    assert 0 < sum(block.nbytes for block, _ in Memory.free) <= 3 * PAGE
 
 
 def test_results_of_a_kernel_are_its_own():

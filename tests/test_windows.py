@@ -55,6 +55,16 @@ def test_resized_image_and_its_gradient_are_right(how, sides, dtype):
     agrees([adjoint], {"head": weights}, dtype)
 
 
+def test_a_short_row_is_a_window_wherever_in_it_the_lanes_are():
+    x, axis = ea.placeholder((3, 14), name="x", dtype="float32"), Axis("i", Const(140, "index"))
+    found = window(x[1, axis % 14], axis, 16)
+    assert found is not None
+    assert found.vectors(16) == 1
+    # Where loops were joined, a place may leave its row; a longer row would be several vectors.
+    assert window(x[0, axis % 15], axis, 16) is None
+    assert window(ea.placeholder((3, 17), name="x")[1, axis % 14], axis, 16) is None
+
+
 @WIDE
 @pytest.mark.parametrize("sides", SIDES)
 @pytest.mark.parametrize("how", RESIZES)

@@ -20,15 +20,17 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from math import prod
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array: TypeAlias = NDArray[np.generic]
+from eqsatad.backends.addresses import Array, address
+
 Shape: TypeAlias = tuple[int, ...]
 # What makes a result of a shape and a dtype for a call with some arrays.
 Maker: TypeAlias = Callable[[Shape, np.dtype[np.generic], Sequence[Array]], Array]
+# A block of memory, and what NumPy says of it, which takes as long as all the rest of a new array.
+Block: TypeAlias = tuple[Array, dict[str, Any]]
 
 LINE = 64
 PAGE = 4096
@@ -45,26 +47,27 @@ class Memory:
 
     # Blocks that no array is in. Each operation on it is one step, so threads need no lock, nor
     # does a collection of garbage in the midst of another operation.
-    free: ClassVar[deque[Array]] = deque()
+    free: ClassVar[deque[Block]] = deque()
 
     def __init__(self, size: int) -> None:
-        self.block = self._kept(size)
-        self.__array_interface__ = self.block.__array_interface__
+        self._block = self._kept(size)
+        self.__array_interface__ = self._block[1]
 
     def __del__(self) -> None:
-        self.free.append(self.block)
+        self.free.append(self._block)
         with suppress(IndexError):
-            while sum(block.nbytes for block in tuple(self.free)) > KEPT:
+            while sum(block.nbytes for block, _ in tuple(self.free)) > KEPT:
                 self.free.popleft()
 
-    def _kept(self, size: int) -> Array:
+    def _kept(self, size: int) -> Block:
         with suppress(IndexError):
             for _ in range(len(self.free)):
-                block = self.free.popleft()
-                if block.nbytes == size:
-                    return block
-                self.free.append(block)
-        return np.empty(size, "uint8")
+                found = self.free.popleft()
+                if found[0].nbytes == size:
+                    return found
+                self.free.append(found)
+        block = np.empty(size, "uint8")
+        return block, block.__array_interface__
 
 
 def maker(shape: Shape, dtype: np.dtype[np.generic]) -> Maker:
@@ -80,11 +83,11 @@ def anywhere(shape: Shape, dtype: np.dtype[np.generic], taken: Sequence[Array]) 
 def beside(shape: Shape, dtype: np.dtype[np.generic], taken: Sequence[Array]) -> Array:
     """A new array that begins a little before an input, by the place in a page."""
     size = dtype.itemsize * prod(shape)
-    like = next((array for array in taken if array.nbytes == size), None)
-    if like is not None:
-        return _placed(shape, dtype, _begin(like) - BEFORE)
+    for array in taken:
+        if array.nbytes == size:
+            return _placed(shape, dtype, address(array) - BEFORE)
     other = max(taken, key=_size, default=None)
-    near = 0 if other is None else _begin(other)
+    near = 0 if other is None else address(other)
     return _placed(shape, dtype, near - near % LINE - BEFORE)
 
 
@@ -92,13 +95,7 @@ def _size(array: Array) -> int:
     return array.nbytes
 
 
-def _begin(array: Array) -> int:
-    """The address of the first element."""
-    begin: int = array.__array_interface__["data"][0]
-    return begin
-
-
-def _placed(shape: Shape, dtype: np.dtype[np.generic], address: int) -> Array:
-    """A new array that begins at ``address`` but for the page."""
+def _placed(shape: Shape, dtype: np.dtype[np.generic], begin: int) -> Array:
+    """A new array that begins at ``begin`` but for the page."""
     block = np.asarray(Memory(dtype.itemsize * prod(shape) + PAGE))
-    return np.ndarray(shape, dtype, block, (address - _begin(block)) % PAGE)
+    return np.ndarray(shape, dtype, block, (begin - address(block)) % PAGE)

@@ -17,6 +17,7 @@ from itertools import product
 from typing import Any
 
 from eqsatad.rules.compile import DOMAINS
+from eqsatad.rules.digits import compared
 from eqsatad.rules.domain import (
     Domain,
     canonical_names,
@@ -74,6 +75,8 @@ class Domains:
         """
         domain = without_single(domain)
         guards = self._indices.guards(domain.guards)
+        if guards is not None:
+            guards = self._indices.guards(compared(guards))
         if guards is None:
             return []
         choices = []

@@ -22,6 +22,7 @@ from eqsatad.rules.wellformed import well_formed
 from eqsatad.terms.linear import Linear, atom, expression, linear, quotient
 from eqsatad.terms.nodes import Apply, Const, Expr, Size
 from eqsatad.terms.ops import EQ, GE
+from eqsatad.terms.polynomial import nonnegative
 from eqsatad.terms.presburger import empty, implied
 from eqsatad.terms.walk import postorder, substitute, with_children
 
@@ -231,6 +232,8 @@ def _sized(form: Linear) -> bool:
 def _between_sizes(guard: Guard) -> tuple[Guard, ...] | None:
     """``guard`` where ranges of single terms say too little: how sizes compare decides it."""
     kind, form = guard
+    if kind == ATLEAST and nonnegative(expression(form)):
+        return ()
     cond = Apply(EQ if kind == ZERO else GE, (expression(form), Const(0, "index")))
     if implied(cond):
         return ()

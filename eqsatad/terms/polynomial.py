@@ -60,7 +60,8 @@ def _plus(a: Polynomial, b: Polynomial) -> Polynomial:
     return {atoms: coef for atoms, coef in total.items() if coef}
 
 
-def _times(a: Polynomial, b: Polynomial) -> Polynomial:
+def times(a: Polynomial, b: Polynomial) -> Polynomial:
+    """The product of ``a`` and ``b``."""
     result: Polynomial = {}
     for (x, c), (y, d) in product(a.items(), b.items()):
         result = _plus(result, {_ordered((*x, *y)): c * d})
@@ -114,7 +115,7 @@ def _at_worst(atom: Expr, factor: Polynomial, rest: Polynomial) -> Polynomial | 
     if _sizes_nonnegative(factor):
         return rest
     if _sizes_nonnegative({atoms: -coef for atoms, coef in factor.items()}):
-        return _plus(rest, _times(factor, span))
+        return _plus(rest, times(factor, span))
     return None
 
 
@@ -123,10 +124,10 @@ def _multiplied_out(
 ) -> Polynomial | None:
     """``rest + q >= 0`` is ``top + rest*divisor >= 0``, ``rest - q >= 0`` the other inequality."""
     if factor == {(): 1}:
-        return _plus(top, _times(rest, divisor))
+        return _plus(top, times(rest, divisor))
     if factor == {(): -1}:
-        least = _plus(_times(_plus(rest, {(): 1}), divisor), {(): -1})
-        return _plus(least, _times({(): -1}, top))
+        least = _plus(times(_plus(rest, {(): 1}), divisor), {(): -1})
+        return _plus(least, times({(): -1}, top))
     return None
 
 

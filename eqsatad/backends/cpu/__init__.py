@@ -11,10 +11,11 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from struct import Struct
 from typing import TYPE_CHECKING
 
+from eqsatad.backends.addresses import address
 from eqsatad.backends.blocks import buffers_of
-from eqsatad.backends.cpu.code.addresses import address
 from eqsatad.backends.cpu.runtime.caches import Caches, found
 from eqsatad.backends.cpu.runtime.machine import Code, Cpu, compiled, host, linked
 from eqsatad.backends.cpu.runtime.pool import pool
@@ -134,14 +135,13 @@ class Launcher:
         shared = ctypes.cast(self._dispatch, ctypes.c_void_p).value or 0
         self._dispatcher = 0 if threads == 1 else shared
         self._workspaces = Workspaces(program)
-        self._table = ctypes.c_int64 * (1 + len(buffers_of(program)) + len(program.sizes))
+        self._table = Struct(f"{1 + len(buffers_of(program)) + len(program.sizes)}q").pack
 
     def __call__(
         self, inputs: Sequence[Array], outputs: Sequence[Array], sizes: Sequence[int]
     ) -> None:
         workspace = self._workspaces.take(sizes)
-        words = self._words(inputs, outputs, workspace.addresses, sizes)
-        self._run(ctypes.addressof(words))
+        self._run(self._words(inputs, outputs, workspace.addresses, sizes))
         self._workspaces.give_back(workspace)
 
     def prepared(
@@ -158,7 +158,7 @@ class Launcher:
         outputs: Sequence[Array],
         temporaries: Sequence[int],
         sizes: Sequence[int],
-    ) -> ctypes.Array[ctypes.c_int64]:
+    ) -> bytes:
         """The table of arguments; see `source`."""
         addresses = map(address, (*inputs, *outputs))
         return self._table(self._dispatcher, *addresses, *temporaries, *sizes)
@@ -169,17 +169,16 @@ class Prepared:
 
     def __init__(
         self,
-        run: Callable[[int], None],
-        words: ctypes.Array[ctypes.c_int64],
+        run: Callable[[bytes], None],
+        words: bytes,
         alive: tuple[object, ...],
     ) -> None:
         self._run = run
         self._words = words
-        self._address = ctypes.addressof(words)
         self._alive = alive
 
     def __call__(self) -> None:
-        self._run(self._address)
+        self._run(self._words)
 
 
 def _dispatcher(threads: int | None) -> ctypes._CFunctionType:

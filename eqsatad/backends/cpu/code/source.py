@@ -19,23 +19,26 @@ from eqsatad.backends.cpu.code.expressions import Expressions, Place, Point
 from eqsatad.backends.cpu.code.scalars import BYTES, STORED
 from eqsatad.backends.cpu.code.statements import Statements
 from eqsatad.backends.cpu.code.text import Module, Value, Writer, number
-from eqsatad.backends.cpu.code.tilewriter import TileWriter, spread, unflattened
+from eqsatad.backends.cpu.code.tilewriter import TileWriter, flattened, spread
 from eqsatad.backends.cpu.rewrites.streams import large
 from eqsatad.backends.cpu.runtime.caches import Caches
+from eqsatad.backends.cpu.tiles.ahead import foreseen
 from eqsatad.backends.cpu.tiles.choice import plan
 from eqsatad.backends.cpu.tiles.effort import effort, index, trips
 from eqsatad.backends.cpu.tiles.maps import mapped
 from eqsatad.backends.cpu.tiles.scans import scanned
 from eqsatad.backends.cpu.tiles.strips import put_away
 from eqsatad.backends.cpu.tiles.taps import tapped
-from eqsatad.backends.cpu.tiles.tile import Tile, chain
+from eqsatad.backends.cpu.tiles.tile import Tile, chain, length, most
 from eqsatad.backends.cpu.tiles.trains import Rows, coupled, rows_of
 from eqsatad.backends.cpu.tiles.turns import turn
 from eqsatad.backends.cpu.tiles.windowed import windowed
+from eqsatad.backends.cpu.tiles.zeros import Filled, filled, without_zeros
 from eqsatad.loops.nest import Block, For, LoopProgram, Mark, scheduled
 from eqsatad.terms.linear import normal
 from eqsatad.terms.nodes import TRUE, Apply, Const, Expr, Tensor
 from eqsatad.terms.ops import ADD, FLOORDIV, MUL, NOT
+from eqsatad.terms.presburger import empty
 from eqsatad.terms.walk import conjunction
 
 # Picoseconds of work below which one thread is faster, and that one chunk takes.
@@ -47,7 +50,11 @@ CONTRACT = ("contract",)
 # What steps take loops of unknown length to have, of which the sizes of a call choose one: so many
 # vectors, only rows, nothing.
 VECTORS = (8, 1, 0, None)
+# The same for nests that are few points of an image.
+THIN = (1, None)
 WORD = 8
+# The function that makes any step of a program of sizes.
+SHARE = "share"
 BEGIN, END = Value("%begin", "i64"), Value("%end", "i64")
 
 
@@ -69,13 +76,14 @@ class Options:
     """How code is to be written.
 
     A step may take loops of unknown length to have so many ``vectors``; see `plan`. What is
-    ``large`` may be stored past the caches.
+    ``large`` may be stored past the caches, and beyond what is ``filled`` there are zeros.
     """
 
     machine: Machine
     exact: bool
     vectors: int | None = None
     large: frozenset[Tensor] = frozenset()
+    filled: Filled = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -93,7 +101,8 @@ class Source:
 def write(program: LoopProgram, machine: Machine, *, exact: bool = False) -> Source:
     """The module that computes ``program``."""
     module = Module(machine.vector, half=machine.half)
-    steps = steps_of(program, module, Options(machine, exact, large=large(program)))
+    options = Options(machine, exact, large=large(program), filled=filled(program))
+    steps = steps_of(program, module, options)
     kept = (step.kept for step in steps if step.kept is not None)
     program = replace(program, temporaries=(*program.temporaries, *kept))
     for step in steps:
@@ -122,17 +131,23 @@ def _steps(
 ) -> Iterator[Step]:
     """What does ``group``: one step, or several of which the sizes of a call choose one."""
     guards: list[Expr] = []
-    for place, vectors in enumerate(VECTORS):
+    for place, vectors in enumerate(THIN if _thin(group) else VECTORS):
         given = replace(options, vectors=vectors)
         step = Step(module, program, f"{name}.{place}" if place else name, group, given)
         needs = TRUE if step.tile is None else step.tile.needs
-        if any(needs is guard for guard in guards):
+        if any(needs is guard for guard in guards) or (needs is not TRUE and empty((needs,))):
             continue
         step.guard = conjunction((*(Apply(NOT, (guard,)) for guard in guards), needs))
         yield step
         if needs is TRUE:
             return
         guards.append(needs)
+
+
+def _thin(group: Block) -> bool:
+    """Whether ``group`` is the row or column that images of odd sides have more than others."""
+    loops = chain(group[0])[0] if len(group) == 1 else ()
+    return any(length(loop) is None and most(loop) == 1 for loop in loops)
 
 
 def outside(text: str) -> tuple[str, ...]:
@@ -161,7 +176,7 @@ class Step:
         self.name = name
         self.body = body
         self.options = options
-        self.tile = self._plan()
+        self.tile = without_zeros(foreseen(self._plan(), options.machine.caches), options.filled)
         # For which sizes it is run.
         self.guard: Expr = TRUE
         # What the accumulators of tiles are kept in.
@@ -171,18 +186,18 @@ class Step:
         machine = self.options.machine
         if len(self.body) != 1 or scheduled(self.body):
             return None
-        exact, large = self.options.exact, bool(self.options.vectors)
-        if (copy := turn(self.body[0], machine.vector, large=large)) is not None:
+        exact, vectors = self.options.exact, self.options.vectors
+        if (copy := turn(self.body[0], machine.vector, vectors=vectors)) is not None:
             return copy
         if not exact and (running := scanned(self.body[0], machine.vector)) is not None:
             return running
-        if (simple := mapped(self.body[0], machine.vector, large=large)) is not None:
+        if (simple := mapped(self.body[0], machine.vector, large=bool(vectors))) is not None:
             return simple
         if (picked := windowed(self.body[0], machine.vector)) is not None:
             return picked
         if (taps := tapped(self.body[0], machine.vector, exact=exact)) is not None:
             return taps
-        vector, registers, vectors = machine.vector, machine.registers, self.options.vectors
+        vector, registers = machine.vector, machine.registers
         return plan(self.body[0], vector, registers, exact, machine.caches, vectors=vectors)
 
     @property
@@ -251,9 +266,9 @@ class Step:
         loops = self._divided
         counts = [expressions.value(trips(loop, {}), Point()) for loop in loops]
         starts = [expressions.value(loop.start, Point()) for loop in loops]
-        with w.loop(BEGIN, END) as flat, expressions.scope():
+        with flattened(w, BEGIN, END, counts) as (_, places), expressions.scope():
             point = Point()
-            for loop, start, place in zip(loops, starts, unflattened(w, flat, counts), strict=True):
+            for loop, start, place in zip(loops, starts, places, strict=True):
                 point = point.at(loop.axis, Place(w.two("add nsw", start, place)))
             statements.block(loops[-1].body, [point])
 
@@ -328,6 +343,8 @@ class Driver:
         }
         expressions = Expressions(w, {}, sizes)
         dispatcher = _argument(w, 0, "ptr")
+        if sizes:
+            self._share()
         for step in steps:
             guard = step.guard if isinstance(step, Step) else TRUE
             with ExitStack() as inside:
@@ -346,20 +363,42 @@ class Driver:
         start, stop, work = (
             expressions.value(expr, Point()) for expr in (share.start, share.stop, share.effort)
         )
-        count = w.two("sub", stop, start)
-        chunk = _chunk(w, work, count)
-        there = w.compare("icmp ne", w.convert("ptrtoint", dispatcher, "i64"), number(0, "i64"))
-        big = w.compare("icmp sgt", work, number(ALONE, "i64"))
-        several = w.compare("icmp sgt", count, chunk)
-        shared = w.two("and", there, w.two("and", big, several))
-        arguments = [Value("%args", "ptr"), start, stop, chunk]
-        given = ", ".join(argument.typed for argument in arguments)
-        with w.when(shared):
-            w.line(f"call void {dispatcher.text}(ptr @{step.name}, {given})")
-        with w.when(w.two("xor", shared, Value("true", "i1"))):
-            # Strips are cut for all tiles that one call runs, so few calls read them seldom.
-            in_strips = isinstance(step, Step) and step.kept is not None
-            _alone(w, step.name, start, stop, count if in_strips else chunk)
+        if self.program.sizes:
+            given = ", ".join(each.typed for each in (start, stop, work))
+            w.line(f"call void @{SHARE}(ptr @{step.name}, ptr %args, {given}) noinline")
+            return
+        # Strips are cut for all tiles that one call runs, so few calls read them seldom.
+        whole = isinstance(step, Step) and step.kept is not None
+        _shared(w, dispatcher, f"@{step.name}", (start, stop, work), whole=whole)
+
+    def _share(self) -> None:
+        """A function that makes any step: where little is known of it, it is as long as a step."""
+        w = Writer(self.module)
+        dispatcher = _argument(w, 0, "ptr")
+        given = [Value(f"%{name}", "i64") for name in ("start", "stop", "work")]
+        start, stop, work = given
+        _shared(w, dispatcher, "%step", (start, stop, work), whole=False)
+        parameters = ["ptr %step", "ptr %args", *(value.typed for value in given)]
+        w.finish(SHARE, parameters, "internal ")
+
+
+def _shared(
+    w: Writer, dispatcher: Value, step: str, share: tuple[Value, Value, Value], *, whole: bool
+) -> None:
+    """``step`` by the dispatcher if it is worth it, else in chunks or as a ``whole``."""
+    start, stop, work = share
+    count = w.two("sub", stop, start)
+    chunk = _chunk(w, work, count)
+    there = w.compare("icmp ne", w.convert("ptrtoint", dispatcher, "i64"), number(0, "i64"))
+    big = w.compare("icmp sgt", work, number(ALONE, "i64"))
+    several = w.compare("icmp sgt", count, chunk)
+    shared = w.two("and", there, w.two("and", big, several))
+    arguments = [Value("%args", "ptr"), start, stop, chunk]
+    given = ", ".join(argument.typed for argument in arguments)
+    with w.when(shared):
+        w.line(f"call void {dispatcher.text}(ptr {step}, {given})")
+    with w.when(w.two("xor", shared, Value("true", "i1"))):
+        _alone(w, step, start, stop, count if whole else chunk)
 
 
 def _chunk(w: Writer, work: Value, count: Value) -> Value:
@@ -370,7 +409,7 @@ def _chunk(w: Writer, work: Value, count: Value) -> Value:
     return w.intrinsic("smax", many, one)
 
 
-def _alone(w: Writer, name: str, start: Value, stop: Value, chunk: Value) -> None:
+def _alone(w: Writer, step: str, start: Value, stop: Value, chunk: Value) -> None:
     """The chunks one after the other, cut as for several threads."""
     slot = w.slot("i64")
     w.set(slot, start)
@@ -382,7 +421,7 @@ def _alone(w: Writer, name: str, start: Value, stop: Value, chunk: Value) -> Non
     w.begin(body)
     after = w.two("add", here, chunk)
     limit = w.intrinsic("smin", after, stop)
-    w.line(f"call void @{name}(ptr %args, {here.typed}, {limit.typed})")
+    w.line(f"call void {step}(ptr %args, {here.typed}, {limit.typed})")
     w.set(slot, after)
     w.jump(head)
     w.begin(done)

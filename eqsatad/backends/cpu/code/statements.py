@@ -221,7 +221,7 @@ class Statements:
 
     def _choice(self, cond: Expr, then: Block, other: Block, points: Sequence[Point]) -> None:
         tests = [self.expressions.value(cond, point) for point in points]
-        if not other and _branchless(cond, then) and not any(test.lanes for test in tests):
+        if not other and _branchless(cond, then):
             self._chosen(then, list(zip(points, tests, strict=True)))
             return
         (test, *others) = dict.fromkeys(tests)

@@ -15,7 +15,7 @@ from eqsatad.backends.cpu.tiles.tile import Strips, Tile, length
 from eqsatad.loops.nest import Block, For
 from eqsatad.terms.linear import normal
 from eqsatad.terms.nodes import Apply, Axis, Const, Expr, Tensor, Var
-from eqsatad.terms.ops import ADD, MIN, MUL
+from eqsatad.terms.ops import ADD, MAX, MIN, MUL
 
 FIRST = number(0, "i64")
 TRUE = Value("true", "i1")
@@ -116,12 +116,16 @@ class StripWriter:
         return body[:place], self._part(loop), body[place + 1 :]
 
     def _part(self, loop: For) -> For:
-        """One strip of ``loop``."""
-        size, extent = self.strips.size, length(loop)
-        done = Apply(MUL, (_index(size), self.cut))
-        start = normal(Apply(ADD, (loop.start, done)))
+        """One strip of ``loop``, which may be narrower than the loop that strips are cut from."""
+        size, whole = self.strips.size, self.strips.loops[-1]
+        extent, done = length(whole), Apply(MUL, (_index(size), self.cut))
+        start = normal(Apply(ADD, (whole.start, done)))
         stop: Expr = normal(Apply(ADD, (start, _index(size))))
         if extent is None or extent % size:
+            stop = Apply(MIN, (stop, whole.stop))
+        if loop.start is not whole.start:
+            start = Apply(MAX, (start, loop.start))
+        if loop.stop is not whole.stop:
             stop = Apply(MIN, (stop, loop.stop))
         return replace(loop, start=start, stop=stop)
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import product
 from math import ceil, prod
 
 from eqsatad.backends.cpu.code.expressions import Expressions, Place, Point
+from eqsatad.backends.cpu.code.known import literal
 from eqsatad.backends.cpu.code.lanesums import along
 from eqsatad.backends.cpu.code.statements import Statements
 from eqsatad.backends.cpu.code.stripwriter import StripWriter
 from eqsatad.backends.cpu.code.text import Value, Writer, number
 from eqsatad.backends.cpu.tiles.scans import Scan, recognised
-from eqsatad.backends.cpu.tiles.tile import Tile, length
+from eqsatad.backends.cpu.tiles.tile import Asked, Tile, length
 from eqsatad.backends.cpu.tiles.turns import Turned
-from eqsatad.loops.nest import For, has_loop
+from eqsatad.loops.nest import Block, For, has_loop
 from eqsatad.terms.linear import normal
 from eqsatad.terms.nodes import Apply, Axis, Const, Expr, Tensor
 from eqsatad.terms.ops import ADD, FLOORDIV, MUL, SUB
@@ -78,6 +79,77 @@ def unflattened(w: Writer, flat: Value, counts: Sequence[Value]) -> list[Value]:
     return [flat, *reversed(places)]
 
 
+class Asking(Statements):
+    """Statements whose sums ask for what later tiles read."""
+
+    def __init__(self, of: Statements, asked: Sequence[Asked]) -> None:
+        super().__init__(of.w, of.expressions, of.vector)
+        self.asked = asked
+
+    def block(self, block: Block, points: Sequence[Point]) -> None:
+        for each in self.asked:
+            if each.inside is not None and each.inside is next(
+                reversed(list(points[0].axes)), None
+            ):
+                self._first(each, points[0])
+        super().block(block, points)
+
+    def _first(self, asked: Asked, point: Point) -> None:
+        """Asks at ``point`` if it is in one of the tiles that do."""
+        with ExitStack() as inside:
+            inside.enter_context(self.expressions.scope())
+            for loop in asked.first:
+                start = self.expressions.value(loop.start, Point())
+                here = self.w.compare("icmp eq", point.axes[loop.axis].base, start)
+                inside.enter_context(self.w.when(here))
+            self.ask(asked, [point])
+
+    def ask(self, asked: Asked, points: Sequence[Point]) -> None:
+        """Asks for lines at ``points``, for each of them once."""
+        tensor, indices = asked.read.tensor, asked.read.indices
+        places = {
+            tuple(
+                place.delta for axis, place in point.axes.items() if axis in asked.read.free
+            ): point
+            for point in points
+        }
+        with self.expressions.scope():
+            for point in places.values():
+                base = self.expressions.address(tensor, indices, point).base
+                for offset in asked.offsets:
+                    there = self.w.address(base, "i8", number(offset, "i64"), inside=False)
+                    self.w.prefetch(there)
+
+
+@contextmanager
+def flattened(
+    w: Writer, begin: Value, end: Value, counts: Sequence[Value]
+) -> Iterator[tuple[Value, list[Value]]]:
+    """Some loops of ``counts`` as one from ``begin`` to ``end``, with the place along each.
+
+    Numbers are divided by counts that are written in the code; by others each time would take long,
+    so that places are counted on.
+    """
+    if all(literal(count) is not None for count in counts[1:]):
+        with w.loop(begin, end) as flat:
+            yield flat, unflattened(w, flat, counts)
+        return
+    slots = [w.slot("i64") for _ in counts]
+    # Nothing is divided by 0 where there is nothing to do.
+    some = [w.intrinsic("smax", count, number(1, "i64")) for count in counts]
+    for slot, place in zip(slots, unflattened(w, begin, some), strict=True):
+        w.set(slot, place)
+    with w.loop(begin, end) as flat:
+        yield flat, [w.get(slot, "i64") for slot in slots]
+        more = number(1, "i64")
+        for slot, count in zip(reversed(slots[1:]), reversed(counts[1:]), strict=True):
+            after = w.two("add nsw", w.get(slot, "i64"), more)
+            full = w.compare("icmp eq", after, count)
+            w.set(slot, w.select(full, number(0, "i64"), after))
+            more = w.convert("zext", full, "i64")
+        w.set(slots[0], w.two("add nsw", w.get(slots[0], "i64"), more))
+
+
 class TileWriter:
     """Writes a nest tile by tile, for the iterations ``%begin`` to ``%end`` of its range.
 
@@ -94,9 +166,11 @@ class TileWriter:
     ) -> None:
         self.w = w
         self.expressions = expressions
-        self.statements = statements
+        self.statements = Asking(statements, tile.asked)
         self.tile = tile
-        self.strips = None if kept is None else StripWriter(expressions, statements, tile, kept)
+        self.strips = (
+            None if kept is None else StripWriter(expressions, self.statements, tile, kept)
+        )
 
     def write(self) -> None:
         taken, _ = spread(self.tile)
@@ -115,6 +189,9 @@ class TileWriter:
                         self.statements.block(self.tile.body, here)
                 return
             points = self._points(order, places)
+            for asked in self.tile.asked:
+                if asked.inside is None:
+                    self.statements.ask(asked, points)
             if self.strips is not None and strip is not None:
                 within = zip(counts[taken:], places[taken:], strict=True)
                 self.strips.write(strip, points, self._numbered(flat, within))
@@ -156,10 +233,10 @@ class TileWriter:
             beyond = self.w.two("add nsw", begin, number(size, "i64"))
             end = self.w.intrinsic("smin", beyond, end)
             inner.append(loops.enter_context(self.w.loop(zero, counts[-1])))
-        flat = loops.enter_context(self.w.loop(begin, end))
+        flat, places = loops.enter_context(flattened(self.w, begin, end, counts[:taken]))
         for count in counts[taken + len(inner) : len(counts) - bool(out)]:
             inner.append(loops.enter_context(self.w.loop(zero, count)))
-        return flat, [*unflattened(self.w, flat, counts[:taken]), *inner]
+        return flat, [*places, *inner]
 
     def _numbered(self, flat: Value, within: Iterable[tuple[Value, Value]]) -> Value:
         """The number of a tile: ``flat`` of the range, and its place along the loops inside."""

@@ -111,6 +111,13 @@ def together(layouts: Iterable[Layout]) -> dict[Layout, Layout]:
     return {member: whole for whole, members in groups for member in members}
 
 
+def as_it_lies(tensor: Tensor) -> Layout:
+    """The layout of ``tensor`` itself."""
+    extents = [extent_of(tensor, place) for place in range(len(tensor.shape))]
+    parts = tuple(Part(place, 1, 0, extent) for place, extent in enumerate(extents))
+    return Layout(tensor, parts, tuple((0, extent) for extent in extents))
+
+
 def layout_of(
     read: Read, lane: Axis | None, spans: Mapping[Axis, Span], summed: frozenset[Axis]
 ) -> Layout | None:

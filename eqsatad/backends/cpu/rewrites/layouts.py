@@ -2,7 +2,8 @@
 
 Vectors run along the axis that is contiguous in the arrays of the caller. A temporary that lies
 across it would be written or read an element at a time, so its dimensions are put in another
-order, everywhere alike. Values stay the same.
+order, everywhere alike. Values stay the same. What is the same for whole rows, a weight of each,
+says nothing of where they lie.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from math import prod
 
 from eqsatad.backends.cpu.rewrites.products import recognised
 from eqsatad.backends.cpu.tiles.costs import ALONE
-from eqsatad.backends.cpu.tiles.tile import stride, typical
+from eqsatad.backends.cpu.tiles.tile import chain, stride, typical
 from eqsatad.loops.nest import (
     Accumulate,
     Assign,
@@ -26,6 +27,7 @@ from eqsatad.loops.nest import (
     Statement,
     Store,
     expressions_of,
+    has_loop,
     scheduled,
 )
 from eqsatad.terms.linear import linear
@@ -75,7 +77,8 @@ def _scheduled(statement: Statement) -> bool:
 def _vote(statement: Statement, votes: dict[Tensor, Counter[int]]) -> None:
     """Counts for each temporary the dimension that ``statement`` would have innermost."""
     accesses = list(_accesses((statement,)))
-    lane = _lane([each for each in accesses if each.tensor not in votes])
+    evidence = [each for each in accesses if each.tensor not in votes]
+    lane = _lane([each for each in evidence if not _broadcast(each, statement)])
     if lane is None:
         return
     copied = recognised(statement) is not None
@@ -93,6 +96,13 @@ def _weight(access: Access, copied: bool) -> float:
     if access.written:
         return ALONE * access.times
     return min(access.times, elements) if copied else access.times
+
+
+def _broadcast(access: Access, statement: Statement) -> bool:
+    """Whether a read moves along one loop only of a nest without sums: any lane does for it."""
+    _, body = chain(statement)
+    free = {axis for index in access.indices for axis in index.free}
+    return not access.written and len(free) < 2 and not has_loop(body)
 
 
 def _lane(accesses: Sequence[Access]) -> Axis | None:

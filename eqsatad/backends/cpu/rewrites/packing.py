@@ -10,9 +10,10 @@ out again with the bounds. ``exact`` programs are not packed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain as chained
 from math import ceil, prod
 
 from eqsatad.backends.blocks import touched
@@ -20,6 +21,7 @@ from eqsatad.backends.cpu.code.expressions import PICKED
 from eqsatad.backends.cpu.code.scalars import BYTES, COMPUTED, STORED
 from eqsatad.backends.cpu.rewrites.copies import (
     Layout,
+    as_it_lies,
     borders,
     filling,
     layout_of,
@@ -46,6 +48,7 @@ from eqsatad.backends.cpu.tiles.taps import tapped
 from eqsatad.backends.cpu.tiles.tile import chain, length, stride
 from eqsatad.loops.nest import (
     Block,
+    For,
     LoopProgram,
     Nest,
     Statement,
@@ -79,6 +82,11 @@ WORTH = 0.5
 PAGE = 4096
 PAGES = 64
 LEAPING = 1.3
+# What tiles of sums with bounds need: vectors along the lanes, rows along one other axis, and the
+# most bytes from one of these to the next.
+VECTORS = 2
+NEIGHBOURS = 12
+NEARBY = 4 * PAGE
 # How often an element must be read across for a copy to pay where nothing is added up.
 REREAD = 2
 
@@ -126,7 +134,7 @@ class Packer:
 
     def __init__(self, source: LoopProgram, vector: int) -> None:
         self.source = source
-        self.plans = [[_planned(each, vector) for each in nest.body] for nest in source.nests]
+        self.plans = _plans(source, vector)
         self.groups = together(
             layout
             for nest in self.plans
@@ -238,6 +246,28 @@ def names(program: LoopProgram) -> Callable[[str], str]:
     return fresh
 
 
+def _plans(source: LoopProgram, vector: int) -> list[list[Planned | Strewn | None]]:
+    """What becomes of every statement; what is copied for one is read from the copy by all."""
+    plans = [[_planned(each, vector) for each in nest.body] for nest in source.nests]
+    copied = {
+        layout.tensor
+        for planned in chained.from_iterable(plans)
+        for layout in _layouts(planned)
+        if not layout.natural
+    }
+
+    def settled(statement: Statement, planned: Planned | Strewn | None) -> Planned | Strewn | None:
+        if not isinstance(planned, Planned) or not _bounds(planned.choice.products):
+            return planned
+        beside = {layout.tensor for layout in planned.choice.layouts if layout.natural}
+        return planned if beside.isdisjoint(copied) else _planned(statement, vector, bounded=False)
+
+    return [
+        [settled(each, planned) for each, planned in zip(nest.body, row, strict=True)]
+        for nest, row in zip(source.nests, plans, strict=True)
+    ]
+
+
 def _layouts(planned: Planned | Strewn | None) -> tuple[Layout, ...]:
     """How what is read lies."""
     match planned:
@@ -248,8 +278,11 @@ def _layouts(planned: Planned | Strewn | None) -> tuple[Layout, ...]:
     return ()
 
 
-def _planned(statement: Statement, vector: int) -> Planned | Strewn | None:
-    """What becomes of ``statement``; None if it stays as it is."""
+def _planned(statement: Statement, vector: int, *, bounded: bool = True) -> Planned | Strewn | None:
+    """What becomes of ``statement``; None if it stays as it is.
+
+    Unless ``bounded``, bounds that may go do.
+    """
     if scheduled((statement,)):
         return None
     products = recognised(statement)
@@ -260,14 +293,18 @@ def _planned(statement: Statement, vector: int) -> Planned | Strewn | None:
     if tapped(statement, vector) is not None:
         return None
     lanes = vector // BYTES[COMPUTED[products.update.var.dtype]]
-    choice = _best(wide, lanes)
+    bounded = bounded and wide is not products
+    found = (best_choice(wide, lanes), _bounded(products, lanes) if bounded else None)
+    choice = _cheapest(each for each in found if each is not None)
     if choice is None or (
         not choice.keeps
-        and choice.products.sums == wide.sums
+        and choice.products.sums in (products.sums, wide.sums)
         and all(layout.natural for layout in choice.layouts)
     ):
         return None
-    sure = wide is products or all(map(partial(decides, products), products.operands))
+    sure = _bounds(choice.products) == _bounds(products) or all(
+        map(partial(decides, products), products.operands)
+    )
     return Planned(products, choice, sure) if sure or transparent(products.store.value) else None
 
 
@@ -297,12 +334,48 @@ def _strewn(statement: Statement) -> Strewn | None:
     return Strewn(layouts) if layouts else None
 
 
-def _best(products: Products, lanes: int) -> Choice | None:
+def best_choice(products: Products, lanes: int) -> Choice | None:
     """The cheapest axis to run vectors along: of a result, or of a sum, which goes innermost."""
     loops = (*products.loops, *reversed(products.sums))
     choices = (_along(inmost(products, loop), loop.axis, lanes) for loop in loops)
-    found = [choice for choice in choices if choice is not None]
-    return min(found, key=lambda choice: choice.cycles, default=None)
+    return _cheapest(choice for choice in choices if choice is not None)
+
+
+def _cheapest(choices: Iterable[Choice]) -> Choice | None:
+    return min(choices, key=lambda choice: choice.cycles, default=None)
+
+
+def _bounded(products: Products, lanes: int) -> Choice | None:
+    """The cheapest axis of a result with the bounds of the sums as they are.
+
+    Points of a tile have bounds in common if it takes one value of the axes that these depend on;
+    what is read alike by all lanes needs no copy then.
+    """
+    free = [loop for loop in products.loops if loop.axis not in _bounds(products)]
+    choices = (
+        _along(products, lane.axis, lanes)
+        for lane in free
+        if (length(lane) or 0) >= VECTORS * lanes
+        and any(lane is not row and _neighbours(products, row) for row in free)
+    )
+    return _cheapest(
+        choice
+        for choice in choices
+        if choice is not None and not any(layout.padded for layout in choice.layouts)
+    )
+
+
+def _bounds(products: Products) -> frozenset[Axis]:
+    """The axes that bounds of the sums depend on."""
+    return frozenset[Axis]().union(*(loop.start.free | loop.stop.free for loop in products.sums))
+
+
+def _neighbours(products: Products, row: For) -> bool:
+    """Whether a tile finds enough rows along ``row``, which are not far apart where it reads."""
+    steps = [abs(stride(read.tensor, read.indices, row.axis) or 0) for read in products.operands]
+    widths = [BYTES[STORED[read.tensor.dtype]] for read in products.operands]
+    far = any(step * width > NEARBY for step, width in zip(steps, widths, strict=True))
+    return not far and (length(row) or 0) >= NEIGHBOURS
 
 
 def _along(products: Products, lane: Axis, lanes: int) -> Choice | None:
@@ -333,6 +406,9 @@ def _choice(products: Products, lane: Axis, lanes: int, keeps: bool) -> Choice |
     summed = frozenset(loop.axis for loop in products.sums)
     layouts = []
     for read in products.operands:
+        if _bounds(products) and lane not in read.free:
+            layouts.append(as_it_lies(read.tensor))
+            continue
         layout = layout_of(read, lane if lane in read.free else None, spans, summed)
         if layout is None:
             return None

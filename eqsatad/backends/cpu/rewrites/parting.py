@@ -108,24 +108,36 @@ def _scaled(loops: Sequence[For], block: Block, name: Name) -> Parts | None:
 
 def _inner(loops: Sequence[For], block: Block, name: Name) -> Parts | None:
     """A long sum for each term of another one."""
-    for place, outer in enumerate(block):
-        match outer:
-            case For(body=(Assign(var) as start, For() as inner, Assign() as update)):
+    for place, outermost in enumerate(block):
+        outer = _right_inside(outermost)
+        match outer[-1].body if outer else ():
+            case (Assign(var) as start, For() as inner, Assign() as update):
                 pass
             case _:
                 continue
-        if outer.parallel or length(outer) is None or linear(outer.start).terms:
+        if any(e.parallel or length(e) is None or linear(e.start).terms for e in outer):
             continue
         if added(update) is None or update.var is var or _terms(inner) < LEAST:
             continue
         if set(_assigned((inner,))) != {var} or not _locals((start, inner)) <= {var}:
             continue
-        around = (*loops, replace(outer, parallel=True))
+        around = (*loops, *(replace(each, parallel=True) for each in outer))
         found = _parts(around, (start, inner), var, (update,), name)
         if found is not None:
-            rest = (*block[:place], replace(outer, body=found.rest), *block[place + 1 :])
+            rest = (*block[:place], _within(outer, found.rest), *block[place + 1 :])
             return replace(found, rest=rest)
     return None
+
+
+def _right_inside(statement: Statement) -> tuple[For, ...]:
+    """``statement`` and the loops right inside each other in it, if it is a loop."""
+    loops: list[For] = []
+    while isinstance(statement, For):
+        loops.append(statement)
+        if len(statement.body) != 1:
+            break
+        (statement,) = statement.body
+    return tuple(loops)
 
 
 def _parts(loops: Sequence[For], first: Block, var: Var, last: Block, name: Name) -> Parts | None:

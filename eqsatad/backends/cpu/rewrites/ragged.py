@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache, reduce
 
-from eqsatad.backends.cpu.rewrites.siblings import alike, apart
+from eqsatad.backends.cpu.rewrites.siblings import STEPS, alike, apart, stores_constant
 from eqsatad.backends.cpu.tiles.effort import index
-from eqsatad.backends.cpu.tiles.tile import chain, length
+from eqsatad.backends.cpu.tiles.tile import chain
 from eqsatad.loops.nest import (
     Accumulate,
     Assign,
@@ -28,11 +29,14 @@ from eqsatad.loops.nest import (
     scheduled,
     statements,
 )
-from eqsatad.terms.linear import Linear, expression
-from eqsatad.terms.nodes import Axis, Const, Expr, Tensor, Var
+from eqsatad.terms.linear import Linear, expression, normal
+from eqsatad.terms.nodes import Apply, Axis, Const, Expr, Tensor, Var
+from eqsatad.terms.ops import ADD, FLOORDIV, SUB
+from eqsatad.terms.presburger import span
 
 # By how many iterations the loops of phases differ at most.
 NEAR = 2
+ZERO = index(0)
 
 
 def evened(program: LoopProgram) -> LoopProgram:
@@ -47,8 +51,9 @@ def _evened(body: Block) -> Iterator[Statement]:
         first, *left = left
         run, passed = [first], list[Statement]()
         for other in left:
-            if _near(first, other) and all(_elsewhere(other, each) for each in (*run, *passed)):
-                run.append(other)
+            parts = [other] if _near(first, other) else _dealt(first, other)
+            if parts and all(_elsewhere(other, each) for each in (*run, *passed)):
+                run.extend(parts)
             else:
                 passed.append(other)
         parts = _parts(run) if len(run) > 1 else []
@@ -60,13 +65,61 @@ def _evened(body: Block) -> Iterator[Statement]:
 
 
 def _near(a: Statement, b: Statement) -> bool:
-    """Whether two nests have loops of nearly the same known lengths, all parallel."""
+    """Whether two nests have loops of nearly the same lengths, all parallel."""
     if scheduled((a, b)):
         return False
     ours, theirs = (_lengths(statement) for statement in (a, b))
     if not ours or len(ours) != len(theirs) or _dimensions(a) != _dimensions(b):
         return False
-    return all(n == m or 0 < n - NEAR <= m <= n + NEAR for n, m in zip(ours, theirs, strict=True))
+    return all(map(_close, ours, theirs))
+
+
+def _dealt(pattern: Statement, statement: Statement) -> list[Statement]:
+    """Stores of constants over a longer innermost loop as several nests near ``pattern``."""
+    (loops, body), (others, _) = chain(statement), chain(pattern)
+    if not loops or not others or not all(map(stores_constant, body)):
+        return []
+    for step in range(2, STEPS + 1):
+        parts = [_every(statement, step, turn) for turn in range(step)]
+        if all(_near(pattern, part) for part in parts):
+            return parts
+    return []
+
+
+def _every(statement: Statement, step: int, turn: int) -> Statement:
+    """The nest with every so many values of its innermost loop, beginning with ``turn``."""
+    loops, body = chain(statement)
+    (*around, loop) = loops
+    left = Apply(ADD, (loop.stop, index(step - 1 - turn)))
+    axis = Axis(loop.axis.name, normal(Apply(FLOORDIV, (left, index(step)))))
+    block = replaced(body, {loop.axis: expression(Linear.build(turn, ((step, axis),)))})
+    for each in (replace(loop, axis=axis, stop=axis.extent), *reversed(around)):
+        block = (replace(each, body=block),)
+    (result,) = block
+    return result
+
+
+def _close(n: Expr, m: Expr) -> bool:
+    """Whether two lengths differ by little, and always to the same side."""
+    if n is m:
+        return True
+    low, high = _apart(n, m)
+    if low is None or high is None or low < -NEAR or high > NEAR or low < 0 < high:
+        return False
+    return not isinstance(n, Const) or n.value > NEAR
+
+
+@lru_cache(maxsize=4096)
+def _apart(n: Expr, m: Expr) -> tuple[int | None, int | None]:
+    """The least and the greatest value of ``n - m``."""
+    if isinstance(n, Const) and isinstance(m, Const):
+        return n.value - m.value, n.value - m.value
+    return span(normal(Apply(SUB, (n, m))))
+
+
+def _shorter(n: Expr, m: Expr) -> Expr:
+    """The lesser of two lengths that are close."""
+    return m if n is not m and (_apart(n, m)[0] or 0) >= 0 else n
 
 
 def _dimensions(statement: Statement) -> list[list[bool]]:
@@ -76,14 +129,12 @@ def _dimensions(statement: Statement) -> list[list[bool]]:
     return [[loop.axis in index.free for loop in loops] for index in stores[0].indices]
 
 
-def _lengths(statement: Statement) -> list[int]:
-    """The lengths of the loops of a nest; none where one is not known, or carries something."""
+def _lengths(statement: Statement) -> list[Expr]:
+    """The lengths of the loops of a nest; none where one carries something."""
     loops, body = chain(statement)
     if not any(isinstance(each, Store) for each in statements(body)):
         return []
-    found = [length(loop) for loop in loops if _plain(loop)]
-    known = [each for each in found if each is not None]
-    return known if len(known) == len(loops) else []
+    return [normal(loop.stop) for loop in loops] if all(map(_plain, loops)) else []
 
 
 def _plain(loop: For) -> bool:
@@ -124,41 +175,45 @@ def _from_outside(statement: Statement) -> set[Var]:
 
 def _parts(run: Sequence[Statement]) -> list[Statement]:
     """What all of ``run`` have in common of each, in order, then what is left of them."""
-    common = [min(lengths) for lengths in zip(*map(_lengths, run), strict=True)]
+    common = [reduce(_shorter, lengths) for lengths in zip(*map(_lengths, run), strict=True)]
     names = [loop.axis.name for loop in chain(run[0])[0]]
-    axes = [Axis(name, index(n)) for name, n in zip(names, common, strict=True)]
+    axes = [Axis(name, n) for name, n in zip(names, common, strict=True)]
     left = [part for statement in run for part in _left(statement, common)]
-    return [*(_moved(each, [(axis, 0) for axis in axes]) for each in run), *left]
+    return [*(_moved(each, [(axis, ZERO) for axis in axes]) for each in run), *left]
 
 
-def _left(statement: Statement, common: Sequence[int]) -> Iterator[Statement]:
+def _left(statement: Statement, common: Sequence[Expr]) -> Iterator[Statement]:
     """The points of a nest at which one of its loops has gone on for longer than ``common``."""
     loops, _ = chain(statement)
     for place, loop in enumerate(loops):
         extents = [*common[:place], *_lengths(statement)[place:]]
-        if extents[place] == common[place]:
+        if extents[place] is common[place]:
             continue
-        starts = [0] * len(loops)
+        starts: list[Expr] = [ZERO] * len(loops)
         starts[place] = common[place]
         yield _moved(statement, [
-            (Axis(loop.axis.name, index(extent - start)), start)
+            (Axis(loop.axis.name, normal(Apply(SUB, (extent, start)))), start)
             for loop, extent, start in zip(loops, extents, starts, strict=True)
         ])  # fmt: skip
 
 
-def _moved(statement: Statement, places: Sequence[tuple[Axis, int]]) -> Statement:
+def _moved(statement: Statement, places: Sequence[tuple[Axis, Expr]]) -> Statement:
     """The nest over other axes, which start at some values of the old ones; with its own locals."""
     loops, body = chain(statement)
     mapping: dict[Expr, Expr] = {
-        loop.axis: expression(Linear.build(start, ((1, axis),)))
+        loop.axis: normal(Apply(ADD, (axis, start)))
         for loop, (axis, start) in zip(loops, places, strict=True)
     }
-    part = "_".join(str(start) for _, start in places if start)
+    part = "_".join(
+        str(start.value) if isinstance(start, Const) else f"end{place}"
+        for place, (_, start) in enumerate(places)
+        if start is not ZERO
+    )
     for each in statements(body):
         if isinstance(each, Assign) and part:
             mapping[each.var] = Var(f"{each.var.name}_{part}", each.var.dtype)
     block: Block = replaced(body, mapping)
     for axis, _ in reversed(places):
-        block = (For(axis, index(0), axis.extent, block, True),)
+        block = (For(axis, ZERO, axis.extent, block, True),)
     (result,) = block
     return result

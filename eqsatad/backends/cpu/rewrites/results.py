@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from eqsatad.backends.cpu.code.scalars import COMPUTED, STORED
-from eqsatad.backends.cpu.tiles.effort import index
-from eqsatad.backends.cpu.tiles.tile import length, stride
+from eqsatad.backends.cpu.tiles.tile import stride
 from eqsatad.loops.nest import Block, For, Statement, Store
-from eqsatad.terms.linear import Linear, expression, linear
-from eqsatad.terms.nodes import Axis, Expr, Placeholder, Read, Tensor
+from eqsatad.terms.linear import Linear, expression, linear, normal
+from eqsatad.terms.nodes import Apply, Axis, Expr, Placeholder, Read, Tensor
+from eqsatad.terms.ops import SUB
 
 # The largest distance of neighbours in the place of results at which a copy stores vectors.
 NEAR = 2
@@ -44,9 +44,8 @@ def kept(loops: Sequence[For], wide: Sequence[For], store: Store, lane: Axis, na
     """Results of ``loops`` with ``lane`` innermost; ``wide`` are these loops, perhaps longer."""
     places = [place for place, loop in enumerate(loops) if loop.axis is not lane]
     places += [place for place, loop in enumerate(loops) if loop.axis is lane]
-    extents = [length(wide[place]) for place in places]
-    shape = tuple(index(extent) for extent in extents if extent is not None)
-    assert len(shape) == len(loops), "extents of sums of products are known"
+    whole = [wide[place] for place in places]
+    shape = tuple(normal(Apply(SUB, (loop.stop, loop.start))) for loop in whole)
     temporary = Placeholder(name, shape, store.buffer.dtype)
     inside, outside = ([each[place] for place in places] for each in (loops, wide))
     body: Block = (Store(store.buffer, store.indices, Read(temporary, _reached(inside))),)

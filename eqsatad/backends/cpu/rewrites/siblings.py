@@ -10,9 +10,9 @@ its neighbours out again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import pairwise, product
 from math import gcd, prod
 
 from eqsatad.backends.blocks import touched
@@ -32,9 +32,10 @@ from eqsatad.loops.nest import (
     scheduled,
     statements,
 )
-from eqsatad.terms.linear import Linear, expression, linear
+from eqsatad.terms.linear import Linear, expression, linear, normal
 from eqsatad.terms.nodes import Apply, Axis, Const, Expr, Var
 from eqsatad.terms.ops import MAX, MIN, SUB, Op
+from eqsatad.terms.presburger import span
 from eqsatad.terms.ranges import interval
 
 # The longest sum at a point, and the most pieces that a nest is cut into.
@@ -75,7 +76,7 @@ def _fitting(run: Sequence[Statement], statement: Statement) -> list[Statement]:
 def _phases(pattern: Statement, statement: Statement) -> list[Statement]:
     """Stores of constants over a longer innermost loop in parts over that of ``pattern``."""
     (loops, body), (others, _) = chain(statement), chain(pattern)
-    if not loops or not others or not all(map(_stores_constant, body)):
+    if not loops or not others or not all(map(stores_constant, body)):
         return []
     loop, other = loops[-1], others[-1]
     extent, count = length(loop), length(other)
@@ -100,7 +101,7 @@ def _phase(
     return statement
 
 
-def _stores_constant(statement: Statement) -> bool:
+def stores_constant(statement: Statement) -> bool:
     return isinstance(statement, Store) and isinstance(statement.value, Const)
 
 
@@ -198,15 +199,25 @@ def _cut(loops: Sequence[For], body: Block, lanes: int) -> Iterator[Statement]:
 
 def _pieces(loop: For, body: Block, least: int) -> list[tuple[Expr, Expr]]:
     """The range of ``loop``, cut where a bound in ``body`` changes sides; see `_widened`."""
-    start, extent = linear(loop.start), length(loop)
-    if start.terms or extent is None:
-        return [(loop.start, loop.stop)]
-    low, high = start.const, start.const + extent
     cuts = {
         place for each in statements(body) if isinstance(each, For) for place in _sides(each, loop)
     }
-    inside = [low, *sorted(cut for cut in cuts if low < cut < high), high]
+    start, extent = linear(loop.start), length(loop)
+    if start.terms or extent is None:
+        return _open_ended(loop, cuts) if least == 1 else [(loop.start, loop.stop)]
+    low, high = start.const, start.const + extent
+    known = (cut.const for cut in cuts if not cut.terms)
+    inside = [low, *sorted(cut for cut in known if low < cut < high), high]
     return [(index(a), index(b)) for a, b in _widened(inside, least)]
+
+
+def _open_ended(loop: For, cuts: Collection[Linear]) -> list[tuple[Expr, Expr]]:
+    """The range of a loop of unknown length, cut at the only place if that is within it."""
+    edges = [loop.start, *map(expression, cuts), loop.stop]
+    steps = [span(normal(Apply(SUB, (b, a))))[0] for a, b in pairwise(edges)]
+    if len(cuts) > 1 or not all(least is not None and least >= 0 for least in steps):
+        return [(loop.start, loop.stop)]
+    return list(pairwise(edges))
 
 
 def _widened(edges: Sequence[int], least: int) -> Iterator[tuple[int, int]]:
@@ -226,21 +237,25 @@ def _widened(edges: Sequence[int], least: int) -> Iterator[tuple[int, int]]:
     yield min(begin, final), high
 
 
-def _sides(inner: For, loop: For) -> Iterator[int]:
+def _sides(inner: For, loop: For) -> Iterator[Linear]:
     """The first values of the axis of ``loop`` at which a bound of ``inner`` changes sides."""
     for bound, op in ((inner.start, MAX), (inner.stop, MIN)):
         match bound:
             case Apply(found, (left, right)) if found is op:
                 form = linear(left) - linear(right)
-                if [atom for _, atom in form.terms] == [loop.axis]:
-                    yield _turn(form, loop.axis)
+                if form.free == {loop.axis} and form.coefficient(loop.axis):
+                    yield from _turn(form, loop.axis)
 
 
-def _turn(form: Linear, axis: Axis) -> int:
-    """The first value of ``axis`` at which ``form`` has another sign than before."""
+def _turn(form: Linear, axis: Axis) -> Iterator[Linear]:
+    """The first value of ``axis`` at which ``form`` has another sign than before, if known."""
     slope = form.coefficient(axis)
+    rest = form.without(axis)
     # Where the form is 0 both sides are the same, so either belongs to either piece.
-    return -(form.const // slope) if slope > 0 else form.const // -slope + 1
+    if not rest.terms:
+        yield Linear(-(rest.const // slope) if slope > 0 else rest.const // -slope + 1, ())
+    elif abs(slope) == 1:
+        yield rest.scaled(-1) if slope > 0 else rest + Linear(1, ())
 
 
 def _piece(loops: Sequence[For], bounds: Sequence[tuple[Expr, Expr]], body: Block) -> Statement:
@@ -250,7 +265,8 @@ def _piece(loops: Sequence[For], bounds: Sequence[tuple[Expr, Expr]], body: Bloc
     for loop, (start, stop) in zip(loops, bounds, strict=True):
         low, high = linear(start), linear(stop)
         whole = (start, stop) == (loop.start, loop.stop)
-        name = loop.axis.name if whole else f"{loop.axis.name}_{low.const}"
+        place = "end" if low.terms else low.const
+        name = loop.axis.name if whole else f"{loop.axis.name}_{place}"
         axes.append(Axis(name, expression(high - low)))
         places[loop.axis] = expression(low + Linear.build(0, ((1, axes[-1]),)))
     result = _settled(replaced(body, places))
@@ -278,7 +294,10 @@ def _settled(block: Block) -> Block:
 def _side(bound: Expr, op: Op) -> Expr:
     match bound:
         case Apply(found, (left, right)) if found is op:
-            low, high = interval(Apply(SUB, (left, right)))
+            difference = Apply(SUB, (left, right))
+            low, high = interval(difference)
+            if low is None and high is None:
+                low, high = span(normal(difference))
             if low is not None and low >= 0:
                 return left if op is MAX else right
             if high is not None and high <= 0:

@@ -5,6 +5,7 @@ Linux says how large they are. Where nobody does, they are taken to be what even
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -33,9 +34,9 @@ def described(folder: Path) -> Caches:
     """The caches that the files in ``folder`` tell of, each at least as large as `Caches` says."""
     sizes: dict[str, int] = {}
     try:
-        for each in sorted(folder.glob("index*")):
+        for each in sorted(name for name in os.listdir(folder) if name.startswith("index")):
             level, kind, size = (
-                (each / name).read_text().strip() for name in ("level", "type", "size")
+                _said(f"{folder}/{each}/{name}") for name in ("level", "type", "size")
             )
             if kind in HOLDS_DATA and size.endswith("K") and size[:-1].isdigit():
                 sizes[level] = int(size[:-1]) * KIB
@@ -43,3 +44,9 @@ def described(folder: Path) -> Caches:
         return Caches()
     usual = Caches()
     return Caches(max(usual.near, sizes.get("1", 0)), max(usual.far, sizes.get("2", 0)))
+
+
+def _said(path: str) -> str:
+    """The one word in a file."""
+    with open(path, "rb", buffering=0) as file:
+        return file.read().decode().strip()

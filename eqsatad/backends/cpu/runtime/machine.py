@@ -8,7 +8,6 @@ must have no instruction that this one lacks. Assembly and object files are made
 from __future__ import annotations
 
 import ctypes
-import ctypes.util
 import os
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -211,6 +210,12 @@ def _loading() -> Any:
 
 def _machine(cpu: Cpu, **options: Any) -> Any:
     """LLVM's back end for ``cpu``."""
+    made = _target(cpu).create_target_machine
+    return made(cpu=cpu.name, features=cpu.features, opt=3, **options)
+
+
+def _target(cpu: Cpu) -> Any:
+    """LLVM's back end for CPUs like ``cpu``."""
     if cpu.triple == llvm.get_default_triple():
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
@@ -218,10 +223,9 @@ def _machine(cpu: Cpu, **options: Any) -> Any:
         llvm.initialize_all_targets()
         llvm.initialize_all_asmprinters()
     try:
-        target = llvm.Target.from_triple(cpu.triple)
+        return llvm.Target.from_triple(cpu.triple)
     except RuntimeError as cause:
         raise BackendError(f"this LLVM makes no code for {cpu.name}: {cause}") from cause
-    return target.create_target_machine(cpu=cpu.name, features=cpu.features, opt=3, **options)
 
 
 def _compiled(text: str, machine: Any, level: int) -> bytes:
@@ -249,9 +253,11 @@ def _optimised(text: str, machine: Any, level: int) -> Any:
 
 def _linked(content: bytes) -> Code:
     try:
-        machine = _loading()
         empty = llvm.parse_assembly("")
-        engine = llvm.create_mcjit_compiler(empty, machine)
+        # What the CPU can do is of no use to a linker, and takes long to spell out.
+        engine = llvm.create_mcjit_compiler(empty, _target(host()).create_target_machine(jit=True))
+        # The engine would make code of it, which takes longer than all the rest.
+        engine.remove_module(empty)
         engine.add_object_file(llvm.ObjectFileRef.from_data(content))
         engine.finalize_object()
         return Code(engine, content)
@@ -265,7 +271,9 @@ def _resolve(outside: tuple[str, ...]) -> None:
     missing = [name for name in wanted if not llvm.address_of_symbol(name)]
     if not missing:
         return
-    library = ctypes.CDLL(ctypes.util.find_library("m"))
+    from ctypes.util import find_library
+
+    library = ctypes.CDLL(find_library("m"))
     for name in missing:
         try:
             function = getattr(library, name)

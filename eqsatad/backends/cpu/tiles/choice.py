@@ -11,6 +11,7 @@ from eqsatad.backends.cpu.code.scalars import BYTES, COMPUTED
 from eqsatad.backends.cpu.runtime.caches import Caches
 from eqsatad.backends.cpu.tiles.costs import Leaf, Work, cheapest
 from eqsatad.backends.cpu.tiles.fusion import fused, spelled_out
+from eqsatad.backends.cpu.tiles.modest import modest, whole
 from eqsatad.backends.cpu.tiles.tile import Tile, added, chain, independent, length, most
 from eqsatad.loops.nest import (
     Assign,
@@ -72,10 +73,13 @@ def plan(
     assumed = (vectors or 0) * lanes
     longest = {loop: _assumed(loop, assumed) if n is None else n for loop, n in known.items()}
     tiles = _candidates(longest, rows, body, work.leaves, lanes, registers, exact)
+    unknown = [loop.axis for loop in loops if known[loop] is None]
+    if unknown:
+        fitting = whole(list(tiles), work)
+        tiles = iter(fitting if vectors is None else modest(fitting, work, unknown, vectors))
     best = cheapest(tiles, work, caches or Caches())
     if best is None or vectors is None:
         return best
-    unknown = (loop.axis for loop in loops if known[loop] is None)
     masked = best.lane if vectors == 0 else None
     return replace(best, sure=frozenset(axis for axis in unknown if axis is not masked))
 

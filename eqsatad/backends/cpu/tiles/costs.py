@@ -124,12 +124,18 @@ def cheapest(tiles: Iterator[Tile], work: Work, caches: Caches) -> Tile | None:
     return None if best is None else best[1]
 
 
+def over(tile: Tile, work: Work) -> list[Loop]:
+    """The loops over tiles, outermost first."""
+    steps = [(loop.axis, tile.step(loop.axis)) for loop in tile.order]
+    return [Loop(axis, ceil(work.extents[axis] / step), step) for axis, step in steps]
+
+
 def _ways(tile: Tile, work: Work, caches: Caches) -> Iterator[Tile]:
     """``tile`` as it is, and in strips that fit a cache."""
     yield tile
     if len(work.leaves) == 1 and not tile.inner:
         (leaf,) = work.leaves
-        cut = strips(tile, leaf.reads, _inside(tile, leaf), caches)
+        cut = strips(tile, leaf.reads, inside_of(tile, leaf), caches)
         if cut is not None:
             yield cut
 
@@ -173,18 +179,17 @@ def _sum(tile: Tile, work: Work, leaf: Leaf, caches: Caches | None) -> float:
 
 def _waits(tile: Tile, work: Work, leaf: Leaf, caches: Caches) -> float:
     """Cycles until all lines have come that one tile reads."""
-    inside = _inside(tile, leaf)
+    inside = inside_of(tile, leaf)
     number = 1
     if tile.strips is not None:
         inside |= tile.strips.extents
         number = tile.strips.number
-    steps = [(loop.axis, tile.step(loop.axis)) for loop in tile.order]
-    loops = [Loop(axis, ceil(work.extents[axis] / step), step) for axis, step in steps]
+    loops = over(tile, work)
     again = leaf.trips * sum(refetched(read, tile.counts) for read in leaf.reads)
     return max(number * traffic(leaf.reads, inside, loops, caches), again)
 
 
-def _inside(tile: Tile, leaf: Leaf) -> dict[Axis, float]:
+def inside_of(tile: Tile, leaf: Leaf) -> dict[Axis, float]:
     """How many values of each axis a tile takes."""
     inside = {loop.axis: typical(loop) for loop in leaf.around}
     return inside | {loop.axis: float(tile.step(loop.axis)) for loop in tile.loops}

@@ -23,8 +23,10 @@ from eqsatad.loops.nest import (
     replaced,
     statements,
 )
-from eqsatad.terms.linear import linear
-from eqsatad.terms.nodes import Axis, Const, Expr, Read, Tensor, Var
+from eqsatad.terms.linear import expression, linear, normal
+from eqsatad.terms.nodes import Apply, Axis, Const, Expr, Read, Tensor, Var
+from eqsatad.terms.ops import MUL
+from eqsatad.terms.polynomial import Polynomial, polynomial, times
 from eqsatad.terms.walk import postorder
 
 ZERO = Const(0, "index")
@@ -43,7 +45,7 @@ def _fused(loops: Sequence[For], body: Block) -> tuple[tuple[For, ...], Block]:
     done: list[For] = []
     for loop in reversed(loops):
         if done and (size := _joined(loop, done[0], body)) is not None:
-            axis = Axis(f"{loop.axis.name}_{done[0].axis.name}", Const(size, "index"))
+            axis = Axis(f"{loop.axis.name}_{done[0].axis.name}", size)
             body = replaced(body, {loop.axis: ZERO, done[0].axis: axis})
             done[0] = replace(done[0], axis=axis, start=ZERO, stop=axis.extent, body=body)
         else:
@@ -67,24 +69,34 @@ def _inside(statement: Statement) -> Statement:
     return result
 
 
-def _joined(outer: For, inner: For, body: Block) -> int | None:
+def _joined(outer: For, inner: For, body: Block) -> Expr | None:
     """The extent of both loops as one; None if they cannot be joined."""
-    counts = []
-    for loop in (outer, inner):
-        start, stop = linear(loop.start), linear(loop.stop)
-        if start.terms or start.const or stop.terms:
-            return None
-        counts.append(stop.const)
+    loops = (outer, inner)
+    if any(linear(loop.start) != linear(ZERO) or loop.stop.free for loop in loops):
+        return None
     pair = {outer.axis, inner.axis}
+    count = polynomial(inner.stop)
     for tensor, indices in _accesses(body):
-        form = flat(tensor, indices)
-        if any(atom.free & pair and atom not in pair for _, atom in form.terms):
-            return None
-        if form.coefficient(outer.axis) != counts[1] * form.coefficient(inner.axis):
+        offset = polynomial(expression(flat(tensor, indices)))
+        steps = [_step(offset, loop.axis, pair) for loop in loops]
+        if steps[0] is None or steps[1] is None or steps[0] != times(count, steps[1]):
             return None
     if any(_used_as_value(each, pair) for each in statements(body)):
         return None
-    return counts[0] * counts[1]
+    return normal(Apply(MUL, (outer.stop, inner.stop)))
+
+
+def _step(offset: Polynomial, axis: Axis, pair: set[Axis]) -> Polynomial | None:
+    """What ``offset`` grows by with ``axis``; None if it is not always the same."""
+    step: Polynomial = {}
+    for atoms, coef in offset.items():
+        if any(atom.free & pair for atom in atoms):
+            others = tuple(atom for atom in atoms if atom not in pair)
+            if len(others) + 1 < len(atoms) or any(atom.free for atom in others):
+                return None
+            if axis in atoms:
+                step[others] = coef
+    return step
 
 
 def _accesses(body: Block) -> Iterator[tuple[Tensor, tuple[Expr, ...]]]:

@@ -2,8 +2,8 @@
 
 Neighbouring rows of a stencil read the same elements, which are loaded once for all of them. A
 loop too short for vectors is joined with the one around it; what only the outer one moves on is
-loaded once and permuted. Only stores of whole vectors are taken over; everything else is left to
-LLVM's own vectoriser.
+loaded once and permuted, and so is what only the inner one moves on, a short row that repeats.
+Only stores of whole vectors are taken over; everything else is left to LLVM's own vectoriser.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from eqsatad.backends.cpu.code.expressions import PERMUTES, PICKED, repeating
 from eqsatad.backends.cpu.code.scalars import BYTES, STORED
 from eqsatad.backends.cpu.tiles.fusion import fused
 from eqsatad.backends.cpu.tiles.tile import Tile, chain, independent, length, most, stride
+from eqsatad.backends.cpu.tiles.windows import inside, window
 from eqsatad.loops.nest import Block, For, Statement, Store, expressions_of, replaced
 from eqsatad.terms.linear import Linear, normal
 from eqsatad.terms.nodes import FLOATS, Apply, Axis, Const, Expr, Read, Tensor
@@ -28,6 +29,8 @@ Access: TypeAlias = tuple[Tensor, Linear]
 ROWS = (1, 2, 3, 4)
 # Rows at most that share all that is read.
 MOST = 8
+# What part of such rows the last tile may work out again, so that there are many in a tile.
+WASTE = 1 / 16
 # What a row of a tile must save of its loads to be worth its code.
 WORTH = 0.9
 # Elements so many bytes apart share a set of the nearest cache, which holds so many lines.
@@ -43,12 +46,22 @@ def mapped(statement: Statement, vector: int, *, large: bool = False) -> Tile | 
     loops, body = fused(*chain(statement))
     found = _tile(loops, body, vector, large)
     if found is None and vector == PERMUTES and (pair := joined(loops, body)) is not None:
-        found = _tile(*pair, vector)
+        found = _tile(*pair, vector, period=length(loops[-1]))
     return found
 
 
-def _tile(loops: Sequence[For], body: Block, vector: int, large: bool = False) -> Tile | None:
-    """The tile with vectors along the innermost of ``loops`` where that is possible."""
+def _tile(
+    loops: Sequence[For],
+    body: Block,
+    vector: int,
+    large: bool = False,
+    period: int | None = None,
+) -> Tile | None:
+    """The tile with vectors along the innermost of ``loops`` where that is possible.
+
+    ``period`` is the length of a loop that is joined to it; what such a short one moves over is
+    read whole and permuted.
+    """
     stores = [each for each in body if isinstance(each, Store)]
     if not loops or len(stores) < len(body) or not independent(loops, body, stores):
         return None
@@ -59,16 +72,31 @@ def _tile(loops: Sequence[For], body: Block, vector: int, large: bool = False) -
         return None
     lanes = vector // sizes.pop()
     for loop in reversed(loops):
-        permuted = [read for read in reads if repeating(read, loop.axis) is not None]
+        permuted = [
+            read
+            for read in reads
+            if repeating(read, loop.axis) is not None
+            or (period and period < lanes and _in_row(read, loop.axis, lanes))
+        ]
         whole = [read for read in reads if read not in permuted]
         extent = length(loop)
         open_ended = extent is None and large and most(loop) is None
         unknown = frozenset({loop.axis} if open_ended else ())
         if (unknown or (extent or 0) >= lanes) and _along(loop.axis, stores, whole):
-            rows = _steady(loops, reads) if permuted else _rows(loops, loop.axis, stores, reads)
+            rows = (
+                _steady(loops, loop.axis, reads)
+                if permuted
+                else _rows(loops, loop.axis, stores, reads)
+            )
             counts = {loop.axis: 1, **rows}
             return Tile(tuple(loops), body, loop.axis, lanes, False, counts, sure=unknown)
     return None
+
+
+def _in_row(read: Read, lane: Axis, lanes: int) -> bool:
+    """Whether ``read`` is picked out of a row that joined loops do not leave."""
+    found = window(read, lane, lanes)
+    return found is not None and inside(found.place, found.extent - 1)
 
 
 def joined(loops: Sequence[For], body: Block) -> tuple[tuple[For, ...], Block] | None:
@@ -94,12 +122,15 @@ def joined(loops: Sequence[For], body: Block) -> tuple[tuple[For, ...], Block] |
     return (*around, one), body
 
 
-def _steady(loops: Sequence[For], reads: Sequence[Read]) -> dict[Axis, int]:
-    """Neighbours along an axis that nothing is read along: they share all that is read."""
-    for loop in reversed(loops):
-        if (extent := length(loop)) and not any(loop.axis in read.free for read in reads):
-            return {loop.axis: max(n for n in range(1, MOST + 1) if extent % n == 0)}
-    return {}
+def _steady(loops: Sequence[For], lane: Axis, reads: Sequence[Read]) -> dict[Axis, int]:
+    """Neighbours along the axis that moves the fewest reads: they share the others."""
+    others = [loop for loop in reversed(loops) if loop.axis is not lane and length(loop)]
+    moved = {loop: sum(loop.axis in read.free for read in reads) for loop in others}
+    best = min(others, key=lambda loop: moved[loop], default=None)
+    if best is None or moved[best] == len(reads):
+        return {}
+    extent = length(best) or 1
+    return {best.axis: max(n for n in range(1, MOST + 1) if -extent % n <= extent * WASTE)}
 
 
 def _roots(stores: Sequence[Store]) -> Iterator[Expr]:

@@ -15,7 +15,7 @@ from math import ceil, prod
 from eqsatad.backends.cpu.code.scalars import COMPUTED
 from eqsatad.backends.cpu.runtime.caches import Caches
 from eqsatad.backends.cpu.tiles.reuse import FAR_PART, Loop, footprint, sources
-from eqsatad.backends.cpu.tiles.tile import Strips, Tile, length
+from eqsatad.backends.cpu.tiles.tile import Strips, Tile, length, widest
 from eqsatad.loops.nest import Assign, Block, For, Store, statements, stores_in_loop
 from eqsatad.terms.nodes import FLOATS, Axis, Const, Placeholder, Read, Tensor, Var
 
@@ -36,7 +36,7 @@ def strips(
     tile takes without strips.
     """
     loops = [Loop(loop.axis, _tiles(tile, loop), tile.step(loop.axis)) for loop in tile.order]
-    cuts = sums(tile.body)
+    cuts = [loop for loop in sums(tile.body) if _common(tile, loop)]
     if not all(loop.tiles for loop in loops) or not cuts or _fits(reads, inside, loops, caches):
         return None
     points = prod(inside[loop.axis] for loop in _tower(tile.body))
@@ -69,15 +69,27 @@ def _fits(
     return True
 
 
+def _common(tile: Tile, loop: For) -> bool:
+    """Whether all points of ``tile`` run ``loop`` over the same values."""
+    (own,) = (each for each in _tower(tile.body) if each.axis is loop.axis)
+    return all(tile.step(axis) == 1 for axis in own.start.free | own.stop.free)
+
+
 def sums(body: Block) -> tuple[For, ...]:
-    """The loops around each other at the top of ``body`` that may be cut into strips."""
+    """The loops around each other at the top of ``body`` that may be cut into strips.
+
+    The last one may be narrower in some tiles than it is here.
+    """
     if not carried(body):
         return ()
     found: list[For] = []
     for loop in _tower(body):
-        if loop.start.free or loop.stop.free or length(loop) is None:
-            break
-        found.append(loop)
+        if not (loop.start.free or loop.stop.free or length(loop) is None):
+            found.append(loop)
+            continue
+        if (wide := widest(loop)) is not None:
+            found.append(wide)
+        break
     return tuple(found)
 
 

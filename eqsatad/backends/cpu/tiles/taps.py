@@ -3,8 +3,10 @@
 A depthwise convolution reads nine neighbours of each place, fewer at the border. Its gradient for
 the image is a short sum at every place: a tile takes whole rows of the image, several of them, so
 that neighbours are loaded once for all places that read them, and which of them are there is known
-for every vector (see `known`). Its gradient for the kernel is a long sum for every tap: a tile
-takes all taps, which share what they read.
+for every vector (see `known`). The same holds where a condition says what is added, as in the
+gradient of a max pooling that saved where each window found its largest element. The gradient of
+the convolution for the kernel is a long sum for every tap: a tile takes all taps, which share what
+they read.
 """
 
 from __future__ import annotations
@@ -14,17 +16,19 @@ from math import prod
 
 from eqsatad.backends.cpu.code.scalars import BYTES, COMPUTED, STORED
 from eqsatad.backends.cpu.code.statements import SHORT
-from eqsatad.backends.cpu.tiles.tile import Tile, added, chain, independent, length, stride
+from eqsatad.backends.cpu.tiles.tile import Asked, Tile, added, chain, independent, length, stride
 from eqsatad.loops.nest import (
     Assign,
     Block,
     For,
+    If,
     Statement,
     Store,
     reads_of,
 )
-from eqsatad.terms.nodes import Axis, Expr
+from eqsatad.terms.nodes import Axis, Const, Expr, Read
 from eqsatad.terms.ranges import interval
+from eqsatad.terms.walk import substitute
 
 # The most taps at a place: all of them are written out.
 TAPS = 25
@@ -35,6 +39,8 @@ VECTORS = 8
 PART = 2
 PRODUCTS = 256
 ROWS = (4, 3, 2, 1)
+# Bytes from what a tile reads to what it asks for: a few tiles further on.
+AHEAD = 2048
 
 
 def tapped(statement: Statement, vector: int, *, exact: bool = False) -> Tile | None:
@@ -62,8 +68,8 @@ def _sums(loop: For) -> tuple[tuple[For, ...], Assign | None]:
         sums.append(each)
         inner = each.body
     match inner:
-        case (Assign() as update,) if added(update) is not None:
-            return tuple(sums), update
+        case (Assign() as update,) | (If(_, (Assign() as update,), ()),):
+            return tuple(sums), update if added(update) is not None else None
     return tuple(sums), None
 
 
@@ -93,7 +99,15 @@ def _places(
     if rows is not None and (high := length(rows)):
         most = min(high, PRODUCTS // (counts[last.axis] * prod(known)))
         counts[rows.axis] = next((count for count in ROWS if count <= most), 1)
-    return Tile(tuple(loops), body, last.axis, lanes, False, counts, columns=True)
+    asked = tuple(_ahead(read, sums) for read in reads if last.axis in read.free)
+    return Tile(tuple(loops), body, last.axis, lanes, False, counts, columns=True, asked=asked)
+
+
+def _ahead(read: Read, sums: Sequence[For]) -> Asked:
+    """What a tile asks for: rows of an image are too short for memory to be fetched by itself."""
+    first: dict[Expr, Expr] = {loop.axis: Const(0, "index") for loop in sums}
+    there = Read(read.tensor, tuple(substitute(index, first) for index in read.indices))
+    return Asked(there, None, (AHEAD,))
 
 
 def _kernel(loops: Sequence[For], body: Block, sums: Sequence[For], lanes: int) -> Tile | None:

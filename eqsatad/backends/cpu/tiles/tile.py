@@ -10,7 +10,7 @@ nest.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import ceil, prod
 
@@ -26,7 +26,7 @@ from eqsatad.loops.nest import (
     has_loop,
     statements,
 )
-from eqsatad.terms.linear import linear, normal
+from eqsatad.terms.linear import Linear, linear, normal
 from eqsatad.terms.nodes import FLOATS, Apply, Axis, Const, Expr, Read, Tensor, Var
 from eqsatad.terms.ops import ADD, GE, SUB
 from eqsatad.terms.presburger import span
@@ -62,6 +62,20 @@ class Strips:
 
 
 @dataclass(frozen=True)
+class Asked:
+    """Lines that are asked for ahead: so many bytes from ``read``, in the sum over ``inside``.
+
+    If that is None, so many bytes from what each point of a tile reads. Only the ``first`` tiles
+    along some loops ask.
+    """
+
+    read: Read
+    inside: Axis | None
+    offsets: tuple[int, ...]
+    first: tuple[For, ...] = ()
+
+
+@dataclass(frozen=True)
 class Tile:
     """Parallel ``loops`` around ``body``, and how they are run.
 
@@ -70,7 +84,8 @@ class Tile:
     ``block`` is the number of tiles that one vector along the lane axis is run through before the
     next one, 0 if that does not matter.
     ``columns`` says that the vectors of a tile run one after the other, each with all its rows.
-    ``sure`` are the axes along which it is only run where it fits, see `needs`.
+    ``sure`` are the axes along which it is only run where it fits, see `needs`. For ``asked``,
+    see `ahead`.
     """
 
     loops: tuple[For, ...]
@@ -84,6 +99,7 @@ class Tile:
     block: int = 0
     columns: bool = False
     sure: frozenset[Axis] = frozenset()
+    asked: tuple[Asked, ...] = ()
 
     @property
     def needs(self) -> Expr:
@@ -133,6 +149,14 @@ def length(loop: For) -> int | None:
     return None if form.terms else max(0, form.const)
 
 
+def widest(loop: For) -> For | None:
+    """``loop`` over all values that it ever takes, if those are known."""
+    low, high = interval(loop.start)[0], interval(loop.stop)[1]
+    if low is None or high is None:
+        return None
+    return replace(loop, start=Const(low, "index"), stop=Const(max(low, high), "index"))
+
+
 def typical(loop: For) -> float:
     """How often ``loop`` runs, more or less."""
     low, _ = interval(Apply(SUB, (loop.stop, loop.start)))
@@ -165,23 +189,29 @@ def independent(loops: Sequence[For], body: Block, stores: Sequence[Store]) -> b
 
 def _injective(loops: Sequence[For], store: Store) -> bool:
     """Whether different points of ``loops`` certainly store to different elements."""
-    left = {loop.axis for loop in loops}
+    axes = {loop.axis for loop in loops}
+    left = axes
     for index in store.indices:
-        terms = [(abs(coef), atom) for coef, atom in linear(index).terms]
-        if any(atom.free & left and not isinstance(atom, Axis) for _, atom in terms):
-            continue
-        reach = 0
-        own = [term for term in terms if term[1] in left]
-        if len(own) < len(terms) and any(atom.free for _, atom in terms if atom not in left):
-            continue
-        for coef, atom in sorted(own, key=lambda term: term[0]):
-            high = interval(atom)[1]
-            if coef <= reach or (high is None and len(own) > 1):
-                break
-            reach += coef * (high or 0)
-        else:
-            left -= {atom for _, atom in own}
-    return not left
+        left = left - _told_apart(linear(index), left)
+    # Where loops were joined no index tells their points apart, but the offset does.
+    return not left or _told_apart(flat(store.buffer, store.indices), axes) == axes
+
+
+def _told_apart(form: Linear, axes: set[Axis]) -> set[Axis]:
+    """The axes of ``form``, if no two points along these of ``axes`` give it the same value."""
+    terms = [(abs(coef), atom) for coef, atom in form.terms]
+    if any(atom.free & axes and not isinstance(atom, Axis) for _, atom in terms):
+        return set()
+    own = [(coef, atom) for coef, atom in terms if isinstance(atom, Axis) and atom in axes]
+    if len(own) < len(terms) and any(atom.free for _, atom in terms if atom not in axes):
+        return set()
+    reach = 0
+    for coef, atom in sorted(own, key=lambda term: term[0]):
+        high = interval(atom)[1]
+        if coef <= reach or (high is None and len(own) > 1):
+            return set()
+        reach += coef * (high or 0)
+    return {atom for _, atom in own}
 
 
 def added(statement: Assign) -> Expr | None:

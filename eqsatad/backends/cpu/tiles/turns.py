@@ -16,7 +16,7 @@ from eqsatad.backends.cpu.code.memory import masked_store, shuffled
 from eqsatad.backends.cpu.code.scalars import BYTES, COMPUTED, STORED
 from eqsatad.backends.cpu.code.text import Value, Writer, number
 from eqsatad.backends.cpu.tiles.fusion import fused
-from eqsatad.backends.cpu.tiles.tile import Tile, chain, length, pairs, stride
+from eqsatad.backends.cpu.tiles.tile import Tile, chain, length, most, pairs, stride
 from eqsatad.loops.nest import For, Statement, Store
 from eqsatad.terms.nodes import Const, Read
 
@@ -27,8 +27,12 @@ NEAR = 2
 MOVED = 2
 
 
-def turn(statement: Statement, vector: int) -> Tile | None:
-    """The tile for ``statement`` if it is a copy across; its vectors are read along the lanes."""
+def turn(statement: Statement, vector: int, *, vectors: int | None = None) -> Tile | None:
+    """The tile for ``statement`` if it is a copy across; its vectors are read along the lanes.
+
+    With ``vectors``, loops of unknown length are taken to be long: for the fewer vectors, the
+    smaller are the squares that the tile `needs` to fit.
+    """
     loops, body = fused(*chain(statement))
     stores = [each for each in body if isinstance(each, Store)]
     reads = [store.value for store in stores if isinstance(store.value, Read)]
@@ -37,13 +41,21 @@ def turn(statement: Statement, vector: int) -> Tile | None:
     along, across = _contiguous(loops, reads, stores)
     if along is None or across is None or along is across:
         return None
-    size = _square(
-        length(along) or 0, length(across) or 0, vector // BYTES[STORED[stores[0].buffer.dtype]]
-    )
+    lanes = vector // BYTES[STORED[stores[0].buffer.dtype]]
+    unknown = [loop for loop in (along, across) if length(loop) is None]
+    side = 0 if not vectors or any(map(most, unknown)) else _side(vectors, lanes)
+    extents = {loop: side if loop in unknown else length(loop) or 0 for loop in (along, across)}
+    size = _square(extents[along], extents[across], lanes)
     if size < LEAST:
         return None
     counts = {along.axis: 1, across.axis: size}
-    return Tile(tuple(loops), body, along.axis, size, False, counts, turned=across.axis)
+    sure = frozenset(loop.axis for loop in unknown)
+    return Tile(tuple(loops), body, along.axis, size, False, counts, turned=across.axis, sure=sure)
+
+
+def _side(vectors: int, lanes: int) -> int:
+    """The side of squares along loops of unknown length that may have so many ``vectors``."""
+    return lanes if vectors > 1 else lanes // 2
 
 
 def _copies(stores: Sequence[Store]) -> bool:
@@ -99,9 +111,12 @@ class Turned:
         self.body = tile.body
         self.along, self.across = tile.lane, tile.turned
         self.size = tile.lanes
-        extents = {loop.axis: length(loop) or 0 for loop in tile.loops}
-        self.columns = min(self.size, extents[self.along])
-        self.rows = min(self.size, extents[self.across])
+        # A tile is only run where loops of unknown length are as long.
+        extents = {loop.axis: length(loop) for loop in tile.loops}
+        sides = (extents[axis] for axis in (self.along, self.across))
+        self.columns, self.rows = (
+            self.size if side is None else min(self.size, side) for side in sides
+        )
 
     def write(self, points: Sequence[Point]) -> None:
         stores = [each for each in self.body if isinstance(each, Store)]

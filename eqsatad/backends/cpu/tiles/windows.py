@@ -3,7 +3,8 @@
 The nearest pixel ``x[3*i // 7]``, or the pixels ``x[i + (38*i + 37) // 103]`` that an image at
 another size is made of: neighbouring lanes read neighbouring elements, so that all lanes of a
 vector lie in a window of a few vectors. Loading these and permuting them is several times as fast
-as a gather. Only what can be told from the expressions is taken: places that never go back.
+as a gather. Only what can be told from the expressions is taken: places that never go back, and
+any in a row that is no longer than a vector.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from eqsatad.backends.access import flat, safe_read
 from eqsatad.terms.linear import Linear, linear
 from eqsatad.terms.nodes import Apply, Axis, Const, Expr, Read
 from eqsatad.terms.ops import ADD, FLOORDIV, MAX, MIN, MUL, NEG, SUB, Op
+from eqsatad.terms.presburger import span
 from eqsatad.terms.ranges import interval
 from eqsatad.terms.walk import postorder
 
@@ -45,7 +47,7 @@ class Window:
 
     def vectors(self, lanes: int) -> int:
         """How many vectors of ``lanes`` the window has."""
-        return min(self.reach, self.extent - 1) // lanes + 1
+        return self.reach // lanes + 1
 
     def start(self, lanes: int) -> int:
         """The last place where a window may start that does not stick out of the row."""
@@ -68,13 +70,29 @@ def window(read: Read, lane: Axis, lanes: int) -> Window | None:
         return None
     if not _within(place, lane, sizes[-1]):
         return None
-    one, all_ = growth(place, lane, 1), growth(place, lane, lanes - 1)
-    if one is None or all_ is None or one[0] < 0 or all_[1] >= MOST * lanes:
+    whole = sizes[-1] - 1
+    reach = _reach(place, lane, lanes)
+    if reach is None and whole < lanes and inside(place, whole):
+        # All of a short row is a window, wherever in it the lanes are.
+        reach = whole
+    if reach is None or reach >= MOST * lanes:
         return None
     first = (*outer, ZERO)
     safe = safe_read(Read(read.tensor, first))
     row = flat(read.tensor, first)
-    return Window(place, sizes[-1], row, all_[1], safe, prod(sizes) - sizes[-1])
+    return Window(place, sizes[-1], row, min(reach, whole), safe, prod(sizes) - sizes[-1])
+
+
+def _reach(place: Expr, lane: Axis, lanes: int) -> int | None:
+    """How far apart ``lanes`` neighbours are at most, if none is before the one to its left."""
+    one, all_ = growth(place, lane, 1), growth(place, lane, lanes - 1)
+    return None if one is None or all_ is None or one[0] < 0 else all_[1]
+
+
+def inside(place: Expr, last: int) -> bool:
+    """Whether ``place`` is certainly 0 to ``last``: where loops were joined it may be beyond."""
+    low, high = span(place)
+    return low is not None and high is not None and low >= 0 and high <= last
 
 
 def _uneven(place: Expr, lane: Axis) -> bool:

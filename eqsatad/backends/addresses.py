@@ -10,10 +10,12 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from eqsatad.backends.kernel import Array
+Array: TypeAlias = NDArray[np.generic]
 
 _FIRST_FIELD = object.__basicsize__
 

@@ -1,0 +1,128 @@
+"""Lines that tiles ask memory for: which they are, and that results do not change by it."""
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+
+from eqsatad.backends.access import flat
+from eqsatad.backends.cpu import Launcher, prepare
+from eqsatad.backends.cpu.code import source
+from eqsatad.backends.cpu.code.source import Machine, Module, Options, Step, groups, write
+from eqsatad.backends.cpu.runtime.caches import Caches
+from eqsatad.backends.cpu.runtime.machine import load
+from eqsatad.backends.cpu.tiles.reuse import LINE
+from eqsatad.backends.cpu.tiles.tile import length
+from eqsatad.backends.kernel import Kernel
+from eqsatad.loops.nest import For, has_loop, reads_of, statements
+from eqsatad.terms import builders as ea
+from tests.loop_programs import (
+    arrays_for,
+    conv_input_gradient,
+    conv_weight_gradient,
+    lowered,
+    place,
+    reduced,
+)
+
+KIB = 1024
+# Caches that what the tests read does not fit, so that small sizes will do.
+SMALL = Machine(64, 32, caches=Caches(4 * KIB, 128 * KIB))
+
+
+def tall(n, k, m):
+    """The product of two matrices, of which the first lies transposed."""
+    a, b, r = place(k, n, name="a"), place(k, m, name="b"), reduced(k, "r")
+    return ea.compute((n, m), lambda i, j: ea.sum(a[r, i] * b[r, j], r), name="c")
+
+
+def moved(rows, width):
+    """Planes with the first two dimensions changed, each row of ``width``."""
+    x = place(rows, 40, width, name="x")
+    return ea.compute((40, rows, width), lambda i, j, k: x[j, i, k], name="y")
+
+
+OUTPUTS = {
+    "rows of an image": conv_input_gradient(4, 64, 32, 20, 3, 1),
+    "sums over an image": conv_weight_gradient(4, 64, 32, 20, 3, 0),
+    "columns of a matrix": tall(1200, 128, 64),
+    "pieces in turns": moved(64, 48),
+}
+
+
+def steps(program, machine=SMALL):
+    module = Module(machine.vector)
+    options = Options(machine, False)
+    return [
+        Step(module, program, f"s{number}", group, options)
+        for number, group in enumerate(groups(program))
+    ]
+
+
+def asked(program, machine=SMALL):
+    return [each for step in steps(program, machine) if step.tile for each in step.tile.asked]
+
+
+def called(program, arrays, threads):
+    prepared = prepare(program, SMALL)
+    made = write(prepared, SMALL)
+    buffers = replace(prepared, temporaries=made.temporaries)
+    launch = Launcher(buffers, load(made.text, made.outside), threads)
+    return Kernel(program, target="cpu", source=made.text, launch=launch)(*arrays), made.text
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_asking_changes_no_bit_of_a_result(name, monkeypatch):
+    program = lowered(OUTPUTS[name])
+    arrays = arrays_for(program)
+    assert asked(prepare(program, SMALL))
+    found = {threads: called(program, arrays, threads) for threads in (1, 2)}
+    monkeypatch.setattr(source, "foreseen", lambda tile, caches: tile)
+    (plain,), text = called(program, arrays, 1)
+    assert "llvm.prefetch" not in text
+    for (result,), text in found.values():
+        assert "llvm.prefetch" in text
+        np.testing.assert_array_equal(result, plain)
+
+
+def lines(read, values, offsets=(0,)):
+    """The lines that ``read`` is on for all ``values`` of its axes, so many bytes further."""
+    form = flat(read.tensor, read.indices)
+    axes = [axis for axis in values if axis in read.free]
+    places = (
+        4
+        * (form.const + sum(form.coefficient(axis) * n for axis, n in zip(axes, here, strict=True)))
+        for here in product(*(values[axis] for axis in axes))
+    )
+    return {(place + offset) // LINE for place in places for offset in offsets}
+
+
+def test_what_is_asked_for_is_what_the_next_row_of_an_image_reads():
+    program = prepare(lowered(OUTPUTS["rows of an image"]), SMALL)
+    tile = next(step.tile for step in steps(program) if step.tile and has_loop(step.tile.body))
+    (asks,) = tile.asked
+    (read,) = [r for r in reads_of(tile.body) if r.tensor is asks.read.tensor]
+    sums = {
+        loop.axis: range(length(loop)) for loop in statements(tile.body) if isinstance(loop, For)
+    }
+    image, row = (next(a for a in read.indices[n].free if a not in sums) for n in (0, 1))
+    rest = {loop.axis: range(tile.step(loop.axis)) for loop in tile.loops}
+
+    def at(number, of=read, offsets=(0,), **only):
+        return lines(of, {**sums, **rest, image: [1], row: [number]}, offsets)
+
+    for number in range(3, 10):
+        before = set().union(*(at(each) for each in range(number + 1)))
+        first = {axis: [0] for axis in rest}
+        there = lines(asks.read, {**sums, **first, image: [1], row: [number]}, asks.offsets)
+        new = at(number + 1) - before
+        assert new
+        assert new <= there
+        assert len(there) <= 2 * len(new)
+
+
+def test_what_fits_the_second_cache_is_not_asked_for():
+    machine = Machine(64, 32, caches=Caches(48 * KIB, 64 * KIB * KIB))
+    for output in OUTPUTS.values():
+        assert not asked(prepare(lowered(output), machine), machine)
