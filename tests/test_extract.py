@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from eqsatad.extract.cost import COUNT, CPU, MODELS, CostModel
 from eqsatad.extract.dag import Choice, Graph, Node, extract
 from eqsatad.extract.graph import snapshot
+from eqsatad.extract.materialise import merged
 from eqsatad.extract.optimise import Optimised, optimise
 from eqsatad.extract.points import Points
 from eqsatad.extract.sites import executed, price, runs, sites
@@ -24,7 +25,19 @@ from eqsatad.rules.growth import Growth, Limits
 from eqsatad.rules.values import canonical, encode
 from eqsatad.terms import builders as ea
 from eqsatad.terms.evaluate import evaluate
-from eqsatad.terms.nodes import Apply, Expr, Placeholder, Read, Reduce, Stage
+from eqsatad.terms.nodes import (
+    SUM,
+    TRUE,
+    Apply,
+    Axis,
+    Const,
+    Expr,
+    Placeholder,
+    Read,
+    Reduce,
+    Stage,
+)
+from eqsatad.terms.ops import GE
 from eqsatad.terms.show import show
 from eqsatad.terms.walk import postorder, program
 from rules_catalog.algebra import ALGEBRA
@@ -493,3 +506,20 @@ def test_deep_input_is_left_alone_and_reported() -> None:
     found = optimise(stage, CATALOG, COUNT)
     assert "limit" in found.report.stopped
     assert_same_values(stage, found)
+
+
+def test_sums_of_sums_are_one_though_an_axis_inside_has_the_name_of_one_outside() -> None:
+    """The condition of the outer sum is about another ``k`` than the one that the inner sum has."""
+    x = tensor("x", 4, 4)
+    k, m = Axis("k", Const(4, "index")), Axis("m", Const(4, "index"))
+    inner = Reduce(SUM, (k,), TRUE, Read(x, (k, m)))
+    outer = Reduce(SUM, (m,), Apply(GE, (m, k)), inner)
+    one = merged(outer)
+    assert isinstance(one, Reduce)
+    assert one.free == outer.free == {k}
+    assert len(one.axes) == 2
+    values = np.arange(16.0).reshape(4, 4)
+    (before, after) = (
+        evaluate([Stage("y", (k,), body)], {"x": values})[0] for body in (outer, one)
+    )
+    np.testing.assert_array_equal(before, after)

@@ -36,6 +36,7 @@ from eqsatad.terms.walk import (
     conjunction,
     conjuncts,
     fold,
+    fresh,
     postorder,
     reads,
     substitute,
@@ -244,9 +245,14 @@ def merged(node: Expr) -> Expr:
     match node:
         case Reduce(outer, axes, cond, Reduce(inner, more, below, body)) if outer is inner is SUM:
             if frozenset(axes) <= body.free - frozenset(more):
-                return Reduce(
-                    SUM, (*axes, *more), conjunction((*conjuncts(cond), *conjuncts(below))), body
-                )
+                # An axis of the same name that the outer condition mentions is another one.
+                taken = {axis.name for axis in (*axes, *more, *cond.free, *body.free, *below.free)}
+                same: dict[Expr, Axis] = {
+                    axis: fresh(axis, taken) for axis in more if axis in cond.free
+                }
+                below, body = (substitute(part, dict(same)) for part in (below, body))
+                axes = (*axes, *(same.get(axis, axis) for axis in more))
+                return Reduce(SUM, axes, conjunction((*conjuncts(cond), *conjuncts(below))), body)
     return node
 
 
