@@ -44,13 +44,20 @@ def fused(loops: Sequence[For], body: Block) -> tuple[tuple[For, ...], Block]:
 def _fused(loops: Sequence[For], body: Block) -> tuple[tuple[For, ...], Block]:
     done: list[For] = []
     for loop in reversed(loops):
-        if done and (size := _joined(loop, done[0], body)) is not None:
+        size = _joined(loop, done[0], body) if done and _free(loop, done) else None
+        if size is not None:
             axis = Axis(f"{loop.axis.name}_{done[0].axis.name}", size)
             body = replaced(body, {loop.axis: ZERO, done[0].axis: axis})
             done[0] = replace(done[0], axis=axis, start=ZERO, stop=axis.extent, body=body)
         else:
             done.insert(0, loop)
     return tuple(done), body
+
+
+def _free(loop: For, inside: Sequence[For]) -> bool:
+    """Whether no range further inside depends on ``loop`` or on the first loop ``inside``."""
+    pair = {loop.axis, inside[0].axis}
+    return all(pair.isdisjoint(each.start.free | each.stop.free) for each in inside[1:])
 
 
 def _inside(statement: Statement) -> Statement:
