@@ -20,6 +20,7 @@ import eqsatad as ea
 from benchmarks import kernel_peers as expert
 from benchmarks.kernel_peers import Array
 from eqsatad import library as nn
+from eqsatad.extract.cost import CostModel
 from eqsatad.terms.nodes import Expr, Stage, Tensor
 
 Arrays = Mapping[str, Array]
@@ -32,11 +33,11 @@ class Gradient:
     output: Stage
     wrt: tuple[Tensor, ...]
 
-    def build(self, target: str, *, specialise: bool = False) -> Any:
-        """The kernel for ``target``."""
+    def build(self, target: str, *, specialise: bool = False, cost: CostModel | None = None) -> Any:
+        """The kernel for ``target``, by ``cost`` if that is not the model of the target."""
         head = placeholder("H", *self.output.shape)
-        cost = target if target in ("cpu", "opencl") else "count"
-        gradients = ea.differentiate(self.output, list(self.wrt), head=head, cost=cost)
+        prices = cost or (target if target in ("cpu", "opencl") else "count")
+        gradients = ea.differentiate(self.output, list(self.wrt), head=head, cost=prices)
         return gradients.build(target, specialise=specialise)
 
 

@@ -7,32 +7,38 @@ message, a traceback only with ``--debug``), 2 the command line was wrong.
 
 from __future__ import annotations
 
-import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass, replace
-from difflib import get_close_matches
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console, Group
-from rich.markup import escape
-from rich.progress import Progress
-from rich.table import Table
-from rich.text import Text
 
+from eqsatad.arguments import (
+    Inputs,
+    Json,
+    RuleFiles,
+    Shapes,
+    Sizes,
+    Trusted,
+    choices,
+    close_to,
+    content,
+    inputs_of,
+    shapes_of,
+    sizes_of,
+)
 from eqsatad.errors import ArgumentError, EqsatadError
+from eqsatad.terminal import bar, counted, in_turn, say, say_json, table, waiting
 from eqsatad.version import VERSION
+from eqsatad.views import VIEWS, Request
 
 if TYPE_CHECKING:
     from eqsatad.extract.report import CostReport
-    from eqsatad.pipeline import Gradients
     from eqsatad.rules.catalog import AnyRow, Catalog
     from eqsatad.rules.redundant import Remark
-    from eqsatad.terms.nodes import Tensor
 
 app = typer.Typer(
     name="eqsatad",
@@ -96,27 +102,6 @@ def root(
     context.obj.debug = debug
 
 
-Json = Annotated[bool, typer.Option("--json", help="JSON instead of text.")]
-Shapes = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--shape",
-        metavar="NAME=SHAPE",
-        help="Shape of an input: a=64x32, a=n,32 with a symbolic size, a=64x32:float64 "
-        "with a dtype (float32 otherwise), s= for a scalar.",
-    ),
-]
-RuleFiles = Annotated[
-    list[Path] | None,
-    typer.Option("--rules", metavar="FILE", help="A file or folder of rules, besides the catalog."),
-]
-Trusted = Annotated[bool, typer.Option("--trusted", help="Use rules without checking them.")]
-Sizes = Annotated[
-    list[str] | None,
-    typer.Option("--size", metavar="NAME=N", help="The number to count and report a size at."),
-]
-
-
 @app.command()
 def demo(
     as_json: Json = False,
@@ -136,9 +121,7 @@ def demo(
 def grad(
     program: Annotated[str, typer.Argument(help="Statements in index notation, ; between them.")],
     shape: Shapes = None,
-    wrt: Annotated[
-        str | None, typer.Option(help="Inputs, comma between them; all of them otherwise.")
-    ] = None,
+    wrt: Inputs = None,
     target: Annotated[str, typer.Option(help="cpu, opencl or reference.")] = "cpu",
     cost: Annotated[str | None, typer.Option(help="Cost model; that of the target.")] = None,
     show: Annotated[
@@ -160,129 +143,21 @@ def grad(
     from eqsatad.pipeline import differentiate
     from eqsatad.terms.text import op
 
-    parts = _choices(show, VIEWS, "--show")
-    output = op(program, **_shapes(shape))
-    inputs = _inputs(output, wrt)
-    with _progress("differentiating and simplifying"):
+    parts = choices(show, VIEWS, "--show")
+    output = op(program, **shapes_of(shape))
+    inputs = inputs_of(output, wrt)
+    with waiting("differentiating and simplifying"):
         gradients = differentiate(
             output, inputs, cost=cost or _model(target), rules=rules, trusted=trusted
         )
-    request = Request(output, inputs, gradients, target, _sizes(size))
-    with _progress("counting and compiling"):
+    request = Request(output, inputs, gradients, target, sizes_of(size))
+    with waiting("counting and compiling"):
         views = {part: VIEWS[part](request) for part in parts}
-    _print_views(views, as_json)
-
-
-@dataclass(frozen=True)
-class Request:
-    """What the views of `grad` are made from."""
-
-    output: Tensor
-    inputs: list[Tensor]
-    gradients: Gradients
-    target: str
-    sizes: Mapping[str, int]
-
-
-@dataclass(frozen=True)
-class View:
-    """One part of an answer: as plain values, and as text or a table."""
-
-    value: Any
-    shown: Any
-
-
-def _view_gradient(request: Request) -> View:
-    from eqsatad.terms.nodes import Stage
-    from eqsatad.terms.show import show
-    from eqsatad.terms.walk import program
-
-    reached = program(request.gradients)
-    lines = [show(tensor) for tensor in reached if isinstance(tensor, Stage)]
-    return View(lines, "\n".join(lines))
-
-
-def _view_loops(request: Request) -> View:
-    from eqsatad.loops.render import render
-
-    text = render(request.gradients.loops())
-    return View(text, text)
-
-
-def _naive(request: Request) -> Gradients:
-    from eqsatad.pipeline import differentiate
-
-    return differentiate(request.output, request.inputs, simplify=False)
-
-
-def _view_naive(request: Request) -> View:
-    from eqsatad.loops.render import render
-
-    text = render(_naive(request).loops())
-    return View(text, text)
-
-
-def _view_source(request: Request) -> View:
-    source = request.gradients.build(target=request.target).source
-    return View(source, source)
-
-
-def _view_steps(request: Request) -> View:
-    report = request.gradients.build(target=request.target).report()
-    return View(report.to_dict(), report)
-
-
-def _view_report(request: Request) -> View:
-    report = request.gradients.report(sizes=request.sizes)
-    return View(report.to_dict(), report)
-
-
-def _view_compare(request: Request) -> View:
-    from eqsatad.extract.report import compare as side_by_side
-
-    naive = _naive(request).report(sizes=request.sizes)
-    simplified = request.gradients.report(sizes=request.sizes)
-    both = side_by_side(replace(naive, name="as derived"), replace(simplified, name="simplified"))
-    return View(both.to_dict(), both)
-
-
-def _view_rules(request: Request) -> View:
-    saturation = request.gradients.saturation
-    fired = sorted(saturation.rules.items(), key=lambda item: (-item[1], item[0]))
-    record = {
-        "stop_reason": saturation.stop_reason,
-        "seconds": saturation.seconds,
-        "nodes": saturation.nodes,
-        "matches": dict(fired),
-    }
-    title = f"stopped: {saturation.stop_reason}; {saturation.nodes:,} nodes"
-    return View(record, _table(title, ("rule", "matches"), [(n, f"{m:,}") for n, m in fired]))
-
-
-def _view_explain(request: Request) -> View:
-    explanation = request.gradients.explain()
-    return View(explanation.to_dict(), str(explanation))
-
-
-VIEWS: dict[str, Callable[[Request], View]] = {
-    "gradient": _view_gradient,
-    "loops": _view_loops,
-    "naive": _view_naive,
-    "source": _view_source,
-    "steps": _view_steps,
-    "report": _view_report,
-    "compare": _view_compare,
-    "rules": _view_rules,
-    "explain": _view_explain,
-}
-
-
-def _print_views(views: Mapping[str, View], as_json: bool) -> None:
     if as_json:
-        _print_json({name: view.value for name, view in views.items()})
+        say_json({name: view.value for name, view in views.items()})
         return
     for view in views.values():
-        _print(view.shown)
+        say(view.shown)
 
 
 @app.command()
@@ -304,14 +179,14 @@ def compare(
     from eqsatad.extract.report import compare as side_by_side
     from eqsatad.rules.given import gathered
 
-    with _progress("counting"):
+    with waiting("counting"):
         catalog = gathered(rules, trusted=trusted)
         reports = [_report(item, shape, size, catalog) for item in items]
     both = side_by_side(*reports)
     if as_json:
-        _print_json(both.to_dict())
+        say_json(both.to_dict())
     else:
-        _print(both)
+        say(both)
 
 
 def _report(
@@ -323,10 +198,10 @@ def _report(
     from eqsatad.terms.text import op
 
     if item.endswith(".json"):
-        return CostReport.from_json(_read(Path(item)))
-    shapes = {n: s for n, s in _shapes(shape).items() if re.search(rf"\b{n}\b", item)}
+        return CostReport.from_json(content(Path(item)))
+    shapes = {n: s for n, s in shapes_of(shape).items() if re.search(rf"\b{n}\b", item)}
     kernel = build([op(item, **shapes)], target="reference", rules=rules, trusted=True)
-    return report(kernel.loops, _sizes(size), name=item)
+    return report(kernel.loops, sizes_of(size), name=item)
 
 
 @rules_app.command("list")
@@ -342,13 +217,13 @@ def list_rules(
     if not chosen:
         raise ArgumentError(
             f"there is no theme {theme!r}, and no rule whose name starts so"
-            f"{_close(theme, every_theme())} Themes: {', '.join(every_theme())}."
+            f"{close_to(theme, every_theme())} Themes: {', '.join(every_theme())}."
         )
     if as_json:
-        _print_json(chosen)
+        say_json(chosen)
         return
     cells = [(row["name"], row["before"], row["after"]) for row in chosen]
-    _print(_table(_counted(len(chosen), "rule"), ("name", "before", "after"), cells))
+    say(table(counted(len(chosen), "rule"), ("name", "before", "after"), cells))
 
 
 def _described() -> dict[str, dict[str, str]]:
@@ -372,12 +247,12 @@ def show_rule(
     rows = _described()
     if name not in rows:
         raise ArgumentError(
-            f"no rule is called {name!r}{_close(name, rows)} `eqsatad rules list` has all."
+            f"no rule is called {name!r}{close_to(name, rows)} `eqsatad rules list` has all."
         )
     if as_json:
-        _print_json(rows[name])
+        say_json(rows[name])
         return
-    _print("\n".join(f"{key:>9}  {value}" for key, value in rows[name].items() if value))
+    say("\n".join(f"{key:>9}  {value}" for key, value in rows[name].items() if value))
 
 
 @rules_app.command("check")
@@ -400,7 +275,7 @@ def check_rules(
     rows = check_names(row for path in files for row in load_file(path)) if files else shipped
     named = {row.name for row in rows}
     among = (*rows, *(row for row in shipped if row.name not in named))
-    with _bar(f"checking {_counted(len(rows), 'rule')}", 2 * len(rows)) as step:
+    with bar(f"checking {counted(len(rows), 'rule')}", 2 * len(rows)) as step:
         verdicts = [_verdict(row, step) for row in rows]
         held = [row for row, verdict in zip(rows, verdicts, strict=True) if verdict["holds"]]
         found = remarks(held, among, step)
@@ -433,19 +308,19 @@ def _remark(remark: Remark, reasons: Mapping[str, str]) -> str:
 
 def _print_verdicts(verdicts: Sequence[Mapping[str, Any]], as_json: bool) -> None:
     if as_json:
-        _print_json(verdicts)
+        say_json(verdicts)
         return
     wrong = [verdict for verdict in verdicts if not verdict["holds"]]
     cells = [
         (v["name"], "holds" if v["holds"] else "WRONG", v["detail"] if v["holds"] else "see below")
         for v in verdicts
     ]
-    title = f"{_counted(len(verdicts), 'rule')}, {len(wrong)} refused"
-    _print(_table(title, ("name", "verdict", "how"), cells))
+    title = f"{counted(len(verdicts), 'rule')}, {len(wrong)} refused"
+    say(table(title, ("name", "verdict", "how"), cells))
     for verdict in wrong:
-        _print(verdict["detail"])
+        say(verdict["detail"])
     for line in (line for verdict in verdicts for line in verdict["remarks"]):
-        _print(line)
+        say(line)
 
 
 @rules_app.command("stats")
@@ -458,9 +333,7 @@ def rule_statistics(
         ),
     ] = None,
     shape: Shapes = None,
-    wrt: Annotated[
-        str | None, typer.Option(help="Inputs, comma between them; all of them otherwise.")
-    ] = None,
+    wrt: Inputs = None,
     rules: RuleFiles = None,
     trusted: Trusted = False,
     size: Sizes = None,
@@ -483,7 +356,7 @@ def rule_statistics(
     from eqsatad.subjects import Subject, operators, questions
     from eqsatad.terms.text import op
 
-    _choices(ablate, ABLATIONS, "--ablate")
+    choices(ablate, ABLATIONS, "--ablate")
     catalog = given.gathered(rules, trusted=trusted, default=every_row)
     asked = list(questions()) if program is None else []
     if program is None:
@@ -491,25 +364,15 @@ def rule_statistics(
             raise typer.BadParameter("--shape, --wrt and --size belong to a program")
         subjects = list(operators())
     else:
-        output = op(program, **_shapes(shape))
-        subjects = [Subject(output.name, output, tuple(_inputs(output, wrt)), _sizes(size))]
+        output = op(program, **shapes_of(shape))
+        subjects = [Subject(output.name, output, tuple(inputs_of(output, wrt)), sizes_of(size))]
     found = gathered(
-        subjects, catalog, questions=asked, ablate=ablate, progress=_in_turn, saved=save
+        subjects, catalog, questions=asked, ablate=ablate, progress=in_turn, saved=save
     )
     if as_json:
-        _print_json(asdict(found))
+        say_json(asdict(found))
     else:
-        _print(shown(found))
-
-
-def _in_turn(work: Sequence[tuple[str, Callable[[], None]]]) -> None:
-    """Runs ``work`` behind a bar that names what is being looked at."""
-    with _shown_progress() as progress:
-        task = progress.add_task("", total=len(work))
-        for name, run in work:
-            progress.update(task, description=escape(name))
-            run()
-            progress.advance(task)
+        say(shown(found))
 
 
 @cache_app.command("show")
@@ -519,11 +382,11 @@ def show_cache(as_json: Json = False) -> None:
 
     entries = cache.entries()
     if as_json:
-        _print_json([{"key": key, "bytes": size} for key, size in entries])
+        say_json([{"key": key, "bytes": size} for key, size in entries])
         return
     total = sum(size for _, size in entries)
-    title = f"{_counted(len(entries), 'entry', 'entries')}, {_counted(total, 'byte')}"
-    _print(_table(title, ("key", "bytes"), [(key, f"{size:,}") for key, size in entries]))
+    title = f"{counted(len(entries), 'entry', 'entries')}, {counted(total, 'byte')}"
+    say(table(title, ("key", "bytes"), [(key, f"{size:,}") for key, size in entries]))
 
 
 @cache_app.command("clear")
@@ -533,9 +396,9 @@ def clear_cache(as_json: Json = False) -> None:
 
     removed = cache.clear()
     if as_json:
-        _print_json({"removed": removed})
+        say_json({"removed": removed})
     else:
-        _print(f"removed {_counted(removed, 'entry', 'entries')}")
+        say(f"removed {counted(removed, 'entry', 'entries')}")
 
 
 @cache_app.command("path")
@@ -545,44 +408,9 @@ def cache_path(as_json: Json = False) -> None:
 
     path = cache.directory()
     if as_json:
-        _print_json({"path": None if path is None else str(path)})
+        say_json({"path": None if path is None else str(path)})
     else:
         print("the cache is off" if path is None else path)
-
-
-def _inputs(output: Tensor, wrt: str | None) -> list[Tensor]:
-    from eqsatad.terms.nodes import FLOATS, Placeholder
-    from eqsatad.terms.walk import program
-
-    reached = {tensor.name: tensor for tensor in program([output]) if tensor is not output}
-    if wrt is None:
-        return [
-            tensor
-            for tensor in reached.values()
-            if isinstance(tensor, Placeholder) and tensor.dtype in FLOATS
-        ]
-    return [reached[name] for name in _choices(wrt, reached, "--wrt")]
-
-
-def _choices(text: str, known: Iterable[str], option: str) -> list[str]:
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    if unknown := [name for name in names if name not in list(known)]:
-        raise typer.BadParameter(
-            f"{', '.join(unknown)} is not one of {', '.join(known)}{_close(unknown[0], known)}",
-            param_hint=option,
-        )
-    return names
-
-
-def _close(name: str, known: Iterable[str]) -> str:
-    """The end of a sentence about an unknown name, with those that it may be meant for."""
-    close = get_close_matches(name.lower(), known)
-    return f"; did you mean {' or '.join(close)}?" if close else "."
-
-
-def _counted(number: int, what: str, many: str = "") -> str:
-    """``1 rule``, ``2 rules``; ``many`` is a plural that takes more than an s."""
-    return f"{number:,} {what if number == 1 else many or f'{what}s'}"
 
 
 def _model(target: str) -> str:
@@ -590,94 +418,3 @@ def _model(target: str) -> str:
     from eqsatad.backends import known
 
     return "cpu" if known(target) == "reference" else target
-
-
-SHAPE = re.compile(r"(?P<name>\w+)=(?P<shape>[\w,]*)(?::(?P<dtype>\w+))?")
-
-
-def _shapes(texts: Sequence[str] | None) -> dict[str, Any]:
-    """``NAME=4x5`` and ``NAME=n,5:float64`` as the shapes that `ea.op` takes."""
-    shapes: dict[str, Any] = {}
-    for text in texts or ():
-        if not (match := SHAPE.fullmatch(text.replace(" ", ""))):
-            raise typer.BadParameter(
-                f"expected NAME=SHAPE as in a=64x32, found {text!r}", param_hint="--shape"
-            )
-        shape = _extents(match["shape"])
-        shapes[match["name"]] = (shape, match["dtype"]) if match["dtype"] else shape
-    return shapes
-
-
-def _extents(text: str) -> tuple[int | str, ...]:
-    separator = "x" if re.fullmatch(r"\d+(x\d+)*", text) else ","
-    parts = [part for part in text.split(separator) if part]
-    return tuple(int(part) if part.isdigit() else part for part in parts)
-
-
-def _sizes(texts: Sequence[str] | None) -> dict[str, int]:
-    sizes = {}
-    for text in texts or ():
-        name, equals, number = text.partition("=")
-        if not equals or not number.isdigit():
-            raise typer.BadParameter(
-                f"expected NAME=N as in n=64, found {text!r}", param_hint="--size"
-            )
-        sizes[name] = int(number)
-    return sizes
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ArgumentError(f"cannot read {path}: {error.strerror}") from error
-
-
-def _table(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Group:
-    table = Table()
-    for head in heads:
-        justify: Literal["left", "right"] = "right" if head in ("matches", "bytes") else "left"
-        # What other columns say is wrapped before names are.
-        table.add_column(head, justify=justify, overflow="fold", no_wrap=head == heads[0])
-    for row in rows:
-        table.add_row(*map(Text, row))
-    return Group(Text(title), table)
-
-
-WIDEST = 1000
-"""The width that is enough for every table."""
-
-
-def _print(shown: Any) -> None:
-    """Text as it stands (square brackets are indices, not markup), anything else through rich."""
-    if isinstance(shown, str):
-        print(shown)
-        return
-    console = Console()
-    if not console.is_terminal:  # A file takes lines of any length, so that no word is cut.
-        wide = console.options.update(width=WIDEST)
-        console.width = max(console.width, console.measure(shown, options=wide).minimum)
-    console.print(shown)
-
-
-def _print_json(value: Any) -> None:
-    print(json.dumps(value, indent=2))
-
-
-@contextmanager
-def _bar(text: str, steps: int) -> Iterator[Callable[[], None]]:
-    """A progress bar on the standard error, gone when it is done; gives what moves it on."""
-    with _shown_progress() as progress:
-        task = progress.add_task(text, total=steps)
-        yield lambda: progress.advance(task)
-
-
-def _shown_progress() -> Progress:
-    """Progress on the standard error, shown only when that is a terminal."""
-    console = Console(stderr=True)
-    return Progress(console=console, transient=True, disable=not console.is_terminal)
-
-
-def _progress(text: str) -> AbstractContextManager[Any]:
-    """A spinner on the standard error, shown only when that is a terminal."""
-    return Console(stderr=True).status(text)

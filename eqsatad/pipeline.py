@@ -200,7 +200,7 @@ class Gradients(Results):
         from eqsatad.extract.trace import Judge, traced
 
         rows, untouched = self.rules.rows, self.saturation is UNTOUCHED
-        judge = Judge(rows, self.limits)
+        judge = Judge(rows, self.limits, self.cost.scatter)
         steps = () if untouched else traced(self.derived, rows, self.cost, self.limits, judge)
         return Explanation(self.title, self.derived, self.results, steps, judge, self.cost)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from eqsatad.backends import TARGETS, build
-from eqsatad.backends.kernel import from_bits, to_bits
+from eqsatad.backends.storage import from_bits, to_bits
 from eqsatad.errors import ArgumentError, UnknownTargetError
 from eqsatad.loops.lower import lower
 from eqsatad.terms import builders as ea

@@ -20,7 +20,8 @@ from eqsatad.backends.cpu.functions.table import FUNCTIONS
 from eqsatad.backends.cpu.runtime import ready
 from eqsatad.backends.cpu.runtime.machine import load
 from eqsatad.backends.cpu.tiles.choice import plan
-from eqsatad.backends.kernel import Kernel, from_bits, to_bits
+from eqsatad.backends.kernel import Kernel
+from eqsatad.backends.storage import from_bits, to_bits
 from eqsatad.errors import ArgumentError, BackendError, CacheWarning
 from eqsatad.loops.lower import lower
 from eqsatad.terms import builders as ea
@@ -351,6 +352,14 @@ def test_short_loops_are_joined_and_their_loads_permuted(dtypes, loads):
     assert "gather" not in text
 
 
+def test_joined_loops_shorter_than_a_vector_are_one_that_is_masked():
+    """Rows of four windows of three: one load of each row, permuted, and one store."""
+    text = compiled(lowered(spread_out((7, 5, 4), 3, "int32", "float32")), Machine(64, 32)).source
+    assert len(re.findall(r"call .*permvar", text)) == 2
+    assert "masked.store" in text
+    assert "gather" not in text
+
+
 def test_read_of_joined_dimensions_is_inside_its_buffer():
     x, joined = place(4, 6, name="x"), Axis("i_j", Const(24, "index"))
     inside = Read(x, (Const(0, "index"), joined))
@@ -457,6 +466,7 @@ def objects(tmp_path, monkeypatch):
 def test_results_are_the_same_bits_for_any_number_of_threads(name, objects, monkeypatch):
     # Every parallel step is shared, however small, in chunks of a few iterations.
     monkeypatch.setattr("eqsatad.backends.cpu.code.source.ALONE", 0)
+    monkeypatch.setattr("eqsatad.backends.cpu.code.source.AWAKE", 0)
     monkeypatch.setattr("eqsatad.backends.cpu.code.source.CHUNK", 2_000_000)
     program = lowered(CASES[name])
     arrays = arrays_for(program)
@@ -467,6 +477,7 @@ def test_results_are_the_same_bits_for_any_number_of_threads(name, objects, monk
 
 def test_every_iteration_of_a_shared_loop_runs_once(objects, monkeypatch):
     monkeypatch.setattr("eqsatad.backends.cpu.code.source.ALONE", 0)
+    monkeypatch.setattr("eqsatad.backends.cpu.code.source.AWAKE", 0)
     monkeypatch.setattr("eqsatad.backends.cpu.code.source.CHUNK", 1)
     x = np.arange(20_011, dtype="float64")
     kernel = build(mapped(applied(ops.NEG), "float64"), threads=4)
@@ -476,6 +487,7 @@ def test_every_iteration_of_a_shared_loop_runs_once(objects, monkeypatch):
 
 def test_calls_from_several_threads_do_not_mix(objects, monkeypatch):
     monkeypatch.setattr("eqsatad.backends.cpu.code.source.ALONE", 0)
+    monkeypatch.setattr("eqsatad.backends.cpu.code.source.AWAKE", 0)
     program = lowered(CASES["softmax"])
     kernel = build(program, threads=3)
     inputs = [arrays_for(program, seed) for seed in range(4)]
@@ -509,6 +521,7 @@ def _in_child(queue, kernel, x):
 
 def test_kernel_works_in_a_forked_process(objects, monkeypatch):
     monkeypatch.setattr("eqsatad.backends.cpu.code.source.ALONE", 0)
+    monkeypatch.setattr("eqsatad.backends.cpu.code.source.AWAKE", 0)
     monkeypatch.setattr("eqsatad.backends.cpu.code.source.CHUNK", 1)
     x = np.arange(1000, dtype="float32")
     kernel = build(mapped(applied(ops.NEG), "float32"), threads=3)

@@ -1,5 +1,7 @@
 """Where operands and results of sums of products lie: copies, their order, and what they cost."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -21,6 +23,7 @@ from eqsatad.loops.lower import lower
 from eqsatad.loops.nest import For, Store, statements
 from eqsatad.terms import builders as ea
 from tests.loop_programs import place, reduced
+from tests.pages import CLOSED, between_pages
 
 VECTOR = 64
 MACHINE = Machine(VECTOR, 32)
@@ -114,6 +117,30 @@ def test_copies_across_fill_gaps_of_each_other(sizes, zeros):
     if not zeros:
         expected[..., 1::2] = arrays[1].transpose(0, 2, 1)
     np.testing.assert_array_equal(build(program, "cpu")(*arrays)[0], expected)
+
+
+@CLOSED
+@pytest.mark.parametrize("at_end", [False, True])
+@pytest.mark.parametrize("sizes", [(5, 21), (16, 16), (37, 40), (24, 6)], ids=str)
+@pytest.mark.parametrize("step", [1, 2])
+def test_copies_across_store_nothing_beside_what_they_move(step, sizes, at_end):
+    """Neither in the gaps that no other store fills, nor beyond the end."""
+    a, b = sizes
+    x = place(a, b, name="x")
+
+    def body(k, j):
+        moved = x[j // step, k]
+        return moved if step == 1 else ea.select(ea.equal(j % 2, 0), moved, 0.0)
+
+    program = lower([ea.compute((b, step * a), body, name="y")])
+    (nest,) = program.nests
+    program = replace(program, nests=(replace(nest, body=nest.body[:1]),))
+    assert turn(program.nests[0].body[0], VECTOR) is not None
+    array = np.random.default_rng(0).standard_normal(sizes).astype("float32")
+    out = between_pages(np.full((b, step * a), 7.0, "float32"), at_end)
+    build(program, "cpu")(array, out=[out])
+    np.testing.assert_array_equal(out[:, ::step], array.T)
+    assert step == 1 or (out[:, 1::2] == 7).all()
 
 
 def test_longer_loop_of_constants_is_split_to_fit():

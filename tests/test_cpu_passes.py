@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from eqsatad import plan
 from eqsatad.backends.cpu import build, prepare
 from eqsatad.backends.cpu.code.source import Machine
 from eqsatad.backends.cpu.rewrites import columns, layouts, passes, rows, streams
@@ -171,6 +172,7 @@ def test_joined_program_means_the_same(family, anything):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_results_do_not_depend_on_threads(family, anything, fresh, monkeypatch):
     monkeypatch.setattr("eqsatad.backends.cpu.code.source.ALONE", 0)
+    monkeypatch.setattr("eqsatad.backends.cpu.code.source.AWAKE", 0)
     monkeypatch.setattr("eqsatad.backends.cpu.code.source.CHUNK", 2_000_000)
     program = lower(FAMILIES[family][0](301, 67))
     arrays = drawn(program)
@@ -223,6 +225,20 @@ def test_values_of_a_row_that_are_read_elsewhere_are_stored():
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("kept", [False, True], ids=["temporary", "output"])
+def test_values_of_a_row_are_rounded_as_they_are_stored(kept, fresh):
+    """A sum of 2049 is 2048 in half precision, also for what is made of it in the same row."""
+    x, k = place("x", 40, 128, dtype="float16"), ea.reduce_axis((0, 128), name="k")
+    a = ea.compute((40,), lambda i: ea.sum(x[i, k], axis=k), name="a")
+    y = ea.compute((40, 128), lambda i, j: x[i, j] - a[i], name="y")
+    program = lower([a, y] if kept else [y])
+    assert len(rowwise(program).nests) == 1
+    array = np.full((40, 128), 16, "float16")
+    array[:, 0] = 17
+    (*_, found) = build(program)(array)
+    np.testing.assert_array_equal(found, array - np.float16(2048))
+
+
 def test_rows_that_need_their_neighbours_stay_apart():
     x, k = place("x", 40, 100), ea.reduce_axis((0, 100), name="k")
     a = ea.compute((40,), lambda i: ea.sum(x[i, k], axis=k), name="a")
@@ -235,6 +251,17 @@ def test_short_rows_are_left_to_tiles():
     program = lower(layer_norm(300, 7))
     stored = [nest for nest in accumulated(rowwise(program)).nests if nest.stage.name == "dX"]
     assert not any(isinstance(each, Accumulate) for each in statements(stored[0].body))
+
+
+@pytest.mark.parametrize(("inputs", "past"), [(1, False), (2, True)])
+def test_result_is_stored_past_the_caches_where_all_arrays_do_not_fit_them(
+    inputs, past, monkeypatch
+):
+    monkeypatch.setattr(streams, "LARGE", 40 * 70 * 4)
+    terms = [place(name, 40, 70) for name in "xyz"[:inputs]]
+    total = ea.compute((40, 70), lambda i, j: sum(x[i, j] for x in terms), name="total")
+    program = lower([total])
+    assert streams.large(program) == (frozenset(program.outputs) if past else frozenset())
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -269,7 +296,7 @@ def stencil(rows, columns, dtype):
 
 
 def halves(rows, columns, dtype):
-    """Two parts of each row side by side, which are stored by one loop."""
+    """Two parts of each row side by side: the second one may begin anywhere in a line."""
     x = place("X", rows, columns, dtype=dtype)
 
     def body(i, j):
@@ -299,6 +326,22 @@ def test_rows_that_are_only_stored_go_past_the_caches(
     out = [shifted(each, offset) for each in expected]
     for got, wanted in zip(kernel(**arrays, out=out), expected, strict=True):
         np.testing.assert_allclose(got, wanted, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize(("columns", "past"), [(50, False), (64, True), (83, False)])
+def test_rows_that_are_stored_together_go_past_the_caches_if_they_begin_alike(
+    columns, past, monkeypatch
+):
+    monkeypatch.setattr(streams, "LARGE", 1)
+    monkeypatch.setenv("EQSATAD_CACHE_DIR", "")
+    x = place("X", 8, columns)
+    y = ea.compute((8, columns), lambda i, j: x[i, j] * 2.0, name="Y")
+    by_hand = plan([y])
+    by_hand[y].split("i", 2).unroll("i_inner").vectorize("j")
+    kernel = by_hand.build()
+    assert ("nontemporal" in kernel.source) == past
+    array = np.random.default_rng(0).standard_normal((8, columns)).astype("float32")
+    np.testing.assert_array_equal(kernel(array)[0], array * 2)
 
 
 @pytest.mark.parametrize("size", [4096, 10_000, 3 * 4096 + 1])

@@ -9,17 +9,19 @@ from benchmarks.kernel_cases import CASES, max_pool
 from eqsatad import differentiate
 from eqsatad.backends import build
 from eqsatad.backends.blocks import groups
-from eqsatad.backends.cpu import Launcher, prepare
+from eqsatad.backends.cpu import Launcher, planned, prepare, written
 from eqsatad.backends.cpu.code.source import Machine, write
 from eqsatad.backends.cpu.rewrites.inlining import inlined
 from eqsatad.backends.cpu.rewrites.layouts import arranged
 from eqsatad.backends.cpu.rewrites.packing import packed
 from eqsatad.backends.cpu.rewrites.rows import LONG
 from eqsatad.backends.cpu.rewrites.siblings import joined
-from eqsatad.backends.cpu.runtime.machine import load
+from eqsatad.backends.cpu.runtime.machine import load, named
 from eqsatad.backends.cpu.tiles.maps import mapped
 from eqsatad.backends.cpu.tiles.scans import scanned
 from eqsatad.backends.cpu.tiles.turns import turn
+from eqsatad.backends.storage import from_bits, to_bits
+from eqsatad.extract.cost import CPU
 from eqsatad.library import resize_bilinear
 from eqsatad.loops.interpret import run
 from eqsatad.loops.lower import lower
@@ -86,6 +88,20 @@ def test_cheap_temporary_is_worked_out_where_it_is_read():
     np.testing.assert_array_equal(run(lean, arrays).outputs[0], run(program, arrays).outputs[0])
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_temporary_that_rounds_stays(dtype):
+    x = ea.placeholder((40,), name="x", dtype=dtype)
+    scaled = ea.compute((40,), lambda i: x[i] * 0.3, name="scaled")
+    y = ea.compute((39,), lambda i: scaled[i] - scaled[i + 1], name="y")
+    program = lower([y])
+    assert inlined(program).temporaries == program.temporaries
+    array = np.random.default_rng(0).standard_normal(40).astype("float32")
+    array = array.astype("float16") if dtype == "float16" else from_bits(to_bits(array))
+    expected = build(program, "reference")(array)[0]
+    for exact in (False, True):
+        np.testing.assert_array_equal(build(program, "cpu", exact=exact)(array)[0], expected)
+
+
 def test_temporary_that_saves_work_stays():
     x, w = ea.placeholder((40,), name="x"), ea.placeholder((30, 40), name="w")
     k = ea.reduce_axis((0, 40), name="k")
@@ -132,12 +148,12 @@ def test_copy_across_moves_every_element(sizes, dtype):
     np.testing.assert_array_equal(got, array.transpose(0, 2, 1))
 
 
-def test_only_a_copy_across_is_turned():
+def test_only_what_lies_across_is_turned():
     x = ea.placeholder((32, 32), name="x")
     across = ea.compute((32, 32), lambda i, j: x[j, i], name="across")
     along = ea.compute((32, 32), lambda i, j: x[i, j], name="along")
-    more = ea.compute((32, 32), lambda i, j: x[j, i] + 1.0, name="more")
-    found = [turn(lower([each]).nests[0].body[0], 64) is not None for each in (across, along, more)]
+    both = ea.compute((32, 32), lambda i, j: x[j, i] + x[i, j], name="both")
+    found = [turn(lower([each]).nests[0].body[0], 64) is not None for each in (across, along, both)]
     assert found == [True, False, False]
 
 
@@ -157,8 +173,19 @@ def test_steps_over_the_same_rows_take_turns(rows, columns):
     x = np.random.default_rng(0).standard_normal((rows, columns)).astype("float32")
     expected = x * (x * x).sum(axis=1, keepdims=True)
     np.testing.assert_allclose(kernel(x)[0], expected, rtol=1e-5)
-    # Vectors go over the ends of shorter rows.
-    assert "train" in kernel.source or rows < 16 or columns < 16
+    assert "train" in kernel.source or rows == 1 or columns < 16
+
+
+@pytest.mark.parametrize("columns", [2, 5, 8, 15])
+def test_rows_shorter_than_a_vector_are_stored_as_one_long_row_instead(columns):
+    """Whole vectors gain more than finding a row in the cache, and their ends are in other rows."""
+    program = scaled_rows(90, columns, lambda i, j: i)
+    avx512 = named("x86-64-v4")
+    assert "train" not in written(program, avx512, False)[1].text
+    _, stored = planned(program, avx512, False)
+    (loop,) = stored.tile.loops
+    assert stored.tile.lanes == 16
+    assert loop.stop.value == 90 * columns
 
 
 def test_step_that_reads_other_rows_waits_for_all_of_them():
@@ -169,7 +196,7 @@ def test_step_that_reads_other_rows_waits_for_all_of_them():
 
 
 def test_border_along_the_innermost_loop_is_a_whole_vector():
-    program = max_pool((1, 2, 64, 64)).ours.build("reference").loops
+    program = max_pool((1, 2, 64, 64)).ours.build("reference", cost=CPU).loops
     pieces = [
         statement
         for group in groups(joined(program, 64))
@@ -249,10 +276,14 @@ def test_temporary_lies_along_the_axis_that_its_readers_run_vectors_along():
         np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
-def test_what_is_the_same_for_whole_rows_does_not_say_how_temporaries_lie():
-    """A gradient of interpolation: weights by row, and columns whose place moves unevenly."""
+@pytest.mark.parametrize("rows", [91, 42])
+def test_what_is_the_same_for_whole_rows_does_not_say_how_temporaries_lie(rows):
+    """A gradient of interpolation: weights by row, and columns whose place moves unevenly.
+
+    Where both sides are nearly as long, the rows of a place are short sums.
+    """
     x = ea.placeholder((1, 4, 40, 47), name="x", dtype="float32")
-    program = differentiate(resize_bilinear(x, (91, 34)), [x]).loops()
+    program = differentiate(resize_bilinear(x, (rows, 34)), [x]).loops()
     found = arranged(inlined(program))
     assert {each.name: each.shape for each in found.temporaries} == {
         each.name: each.shape for each in inlined(program).temporaries

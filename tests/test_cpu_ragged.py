@@ -9,6 +9,7 @@ from benchmarks.kernel_cases import max_pool
 from eqsatad.backends.cpu import build, prepare
 from eqsatad.backends.cpu.code.source import Machine
 from eqsatad.backends.cpu.rewrites.ragged import evened
+from eqsatad.extract.cost import CPU
 from eqsatad.loops.interpret import run
 from eqsatad.loops.lower import lower
 from eqsatad.terms import builders as ea
@@ -20,7 +21,7 @@ MACHINES = [Machine(64, 32), Machine(32, 16), Machine(16, 32)]
 def pooled(size, **options):
     """The loops of the gradient of a max pooling, its arrays, and what it is."""
     problem = max_pool((2, 3, *size), **options)
-    program = problem.ours.build("reference").loops
+    program = problem.ours.build("reference", cost=CPU).loops
     arrays = {tensor.name: problem.arrays[tensor.name] for tensor in program.inputs}
     return program, arrays, problem.numpy(problem.arrays)[0]
 
@@ -36,7 +37,9 @@ def pooled(size, **options):
 def test_max_pooling_gradient_of_any_size(size, kernel, stride, padded, machine):
     pad = kernel // 2 if padded else 0
     program, arrays, expected = pooled(size, kernel=kernel, stride=stride, pad=pad)
-    np.testing.assert_allclose(compiled(program, machine)(**arrays)[0], expected, rtol=1e-5)
+    # Terms that cancel leave the rounding of the terms, which depends on their order.
+    got = compiled(program, machine)(**arrays)[0]
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
 
 
 def largest(program):
@@ -131,6 +134,7 @@ def test_border_columns_run_with_their_rows(size, threads, monkeypatch, tmp_path
     """The rows of both are told apart by an index that is the row plus one."""
     monkeypatch.setenv("EQSATAD_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr("eqsatad.backends.cpu.code.source.ALONE", 0)
+    monkeypatch.setattr("eqsatad.backends.cpu.code.source.AWAKE", 0)
     monkeypatch.setattr("eqsatad.backends.cpu.code.source.CHUNK", 1_000_000)
     kernel = build(lower([stencil(*size)]), threads=threads)
     h = np.random.default_rng(0).standard_normal(size).astype("float32")

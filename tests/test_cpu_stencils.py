@@ -1,9 +1,5 @@
 """Stencils walked row by row: vectors that are loaded once and shifted together."""
 
-import ctypes
-import mmap
-import sys
-
 import numpy as np
 import pytest
 
@@ -15,6 +11,7 @@ from eqsatad.loops.interpret import run
 from eqsatad.loops.lower import lower
 from eqsatad.loops.nest import For, Store, scheduled, statements
 from eqsatad.terms import builders as ea
+from tests.pages import CLOSED, between_pages
 
 SQUARE = [(u, v) for u in (-1, 0, 1) for v in (-1, 0, 1)]
 STENCILS = {
@@ -95,23 +92,14 @@ def test_vectors_are_loaded_once_a_row(width, vectors, walked):
     assert all(len(row.vectors) <= MOST for row in found)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="protects pages as Linux does")
+@CLOSED
 @pytest.mark.parametrize("shape", [(7, 83), (5, 160), (16, 64)], ids=str)
 @pytest.mark.parametrize("name", STENCILS)
 @pytest.mark.parametrize("at_end", [False, True])
 def test_nothing_beyond_the_array_is_read(name, shape, at_end, walked):
     program = stencil(STENCILS[name], *shape)
-    size = 4 * shape[0] * shape[1]
-    pages = -(-size // mmap.PAGESIZE)
-    memory = mmap.mmap(-1, (pages + 2) * mmap.PAGESIZE)
-    begin = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    protect = ctypes.CDLL(None, use_errno=True).mprotect
-    for page in (0, pages + 1):
-        place = ctypes.c_void_p(begin + page * mmap.PAGESIZE)
-        assert protect(place, ctypes.c_size_t(mmap.PAGESIZE), 0) == 0
-    start = (pages + 1) * mmap.PAGESIZE - size if at_end else mmap.PAGESIZE
-    x = np.frombuffer(memory, "float32", shape[0] * shape[1], start).reshape(shape)
-    x[...] = np.random.default_rng(2).standard_normal(shape)
+    values = np.random.default_rng(2).standard_normal(shape).astype("float32")
+    x = between_pages(values, at_end)
     (got,) = build(program)(x)
     (expected,) = run(program, {"X": x.astype("float64")}).outputs
     np.testing.assert_allclose(got, expected, atol=1e-4, rtol=1e-4)

@@ -1,5 +1,6 @@
 """Sums in strips, and what decides on them: caches, and how many lines a tile walks through."""
 
+import ctypes
 from dataclasses import replace
 
 import numpy as np
@@ -10,11 +11,13 @@ from eqsatad.backends.cpu.code import source
 from eqsatad.backends.cpu.code.source import Machine, write
 from eqsatad.backends.cpu.runtime.caches import Caches, described
 from eqsatad.backends.cpu.runtime.machine import load
+from eqsatad.backends.cpu.runtime.workspace import Workspaces
 from eqsatad.backends.cpu.tiles.choice import plan
 from eqsatad.backends.cpu.tiles.reuse import LINE, Loop, footprint, sources
 from eqsatad.backends.cpu.tiles.strips import carried, put_away, sums
 from eqsatad.backends.cpu.tiles.tile import Strips
-from eqsatad.backends.kernel import Kernel, from_bits, to_bits
+from eqsatad.backends.kernel import Kernel
+from eqsatad.backends.storage import from_bits, to_bits
 from eqsatad.loops.interpret import run
 from eqsatad.loops.lower import lower
 from eqsatad.terms import builders as ea
@@ -118,6 +121,34 @@ def test_what_is_no_number_goes_through_strips(monkeypatch):
     (found,) = compiled(program, MACHINES[0])(a, b)
     assert np.isnan(found).any()
     np.testing.assert_array_equal(found, whole)
+
+
+def handed_out(program, threads):
+    """How often the code of ``program`` asks a team of so many threads to share a step."""
+    made = write(program, MACHINES[0])
+    code = load(made.text, made.outside)
+    asked = []
+    kinds = [ctypes.c_void_p] * 3 + [ctypes.c_int64] * 3 + [ctypes.c_bool]
+    share = ctypes.CFUNCTYPE(None, *kinds)(lambda *given: asked.append(given))
+    limit = ctypes.c_int64(threads)
+    words = (ctypes.cast(share, ctypes.c_void_p).value, ctypes.addressof(limit))
+    team = (ctypes.c_int64 * len(words))(*words)
+    workspace = Workspaces(replace(program, temporaries=made.temporaries)).made([])
+    shapes = [[extent.value for extent in each.shape] for each in program.outputs]
+    arrays = [*arrays_for(program), *(np.zeros(shape, "float32") for shape in shapes)]
+    given = [array.ctypes.data for array in arrays]
+    table = [ctypes.addressof(team), *given, *workspace.addresses]
+    run = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(code.address("run"))
+    run((ctypes.c_int64 * len(table))(*table))
+    return len(asked)
+
+
+def test_one_thread_goes_through_all_strips_at_once(monkeypatch):
+    program = lowered(product(512, 64, 512))
+    assert handed_out(program, 1) == handed_out(program, 2) == 1
+    cut(monkeypatch, 1, 16)
+    assert handed_out(program, 1) == 0
+    assert handed_out(program, 2) == 1
 
 
 def test_accumulators_are_kept_for_every_tile():

@@ -1,9 +1,5 @@
 """Sums over the neighbours of a place, and over all places for a tap, where an image ends."""
 
-import ctypes
-import mmap
-import sys
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,17 +8,18 @@ from hypothesis import strategies as st
 from eqsatad import differentiate
 from eqsatad import library as nn
 from eqsatad.backends.cpu import build, prepare
-from eqsatad.backends.cpu.code.expressions import Place, Point
 from eqsatad.backends.cpu.code.known import range_of, segments
+from eqsatad.backends.cpu.code.points import Place, Point
 from eqsatad.backends.cpu.code.source import Machine
 from eqsatad.backends.cpu.code.text import Value, number
-from eqsatad.backends.cpu.tiles.taps import tapped
+from eqsatad.backends.cpu.tiles.taps import PART, PRODUCTS, tapped
 from eqsatad.loops.nest import For
 from eqsatad.terms import builders as ea
 from eqsatad.terms.evaluate import evaluate
 from eqsatad.terms.nodes import Apply, Axis, Const
 from eqsatad.terms.ops import ADD, MAX, MIN, SUB
 from tests.loop_programs import INF, arrays_for, conv_weight_gradient, lowered
+from tests.pages import CLOSED, between_pages
 from tests.test_cpu import MACHINES, check, compiled
 
 AVX512 = Machine(64, 32)
@@ -74,6 +71,51 @@ def test_depthwise_gradient_needs_no_copy(wrt):
     assert tile.inner == (wrt == "W")
 
 
+@pytest.mark.parametrize(("width", "vectors"), [(56, 4), (128, 8), (200, PART)])
+def test_tile_takes_several_rows_and_as_many_vectors_as_are_not_too_much_code(width, vectors):
+    (tile,) = tiles(depthwise("X", 2, 3, (20, width), (3, 3), 1))
+    *_, row, lane = (loop.axis for loop in tile.loops)
+    assert tile.counts[lane] == vectors
+    assert tile.counts[row] > 1
+    assert tile.counts[row] * vectors * 9 <= PRODUCTS
+
+
+def test_long_sums_whose_order_is_kept_are_not_added_up_along_lanes():
+    for wrt, found in (("X", True), ("W", False)):
+        (nest,) = prepare(lowered(depthwise(wrt, 2, 3, (20, 56), (3, 3), 1)), AVX512).nests
+        assert (tapped(nest.body[0], 64, exact=True) is not None) == found
+
+
+def weighted(combine, step):
+    """Neighbours ``step`` apart, weighted by place, and what is left of them by ``combine``."""
+    x, w = (ea.placeholder((20, 40 * by), name=name) for name, by in (("x", step), ("w", 1)))
+    u = ea.reduce_axis((0, 3), name="u")
+
+    def body(i, j):
+        place = step * j + u - 1
+        return combine(x[i, place] * w[i, j], axis=u, where=(place >= 0) & (place < 40 * step))
+
+    return ea.compute((20, 40), body, name="y")
+
+
+@pytest.mark.parametrize(
+    ("combine", "step", "found"), [(ea.sum, 1, True), (ea.sum, 2, False), (ea.max, 1, False)]
+)
+def test_only_sums_of_whole_vectors_are_taps(combine, step, found):
+    output = weighted(combine, step)
+    assert any(tile is not None for tile in tiles(output)) == found
+    arrays = arrays_for(lowered(output))
+    check(output, arrays, build(lowered(output))(*arrays))
+
+
+def test_long_sums_of_every_other_element_are_not_taps():
+    x = ea.placeholder((2, 3, 14, 66), name="X", dtype="float32")
+    w = ea.placeholder((3, 1, 3, 3), name="W", dtype="float32")
+    y = nn.conv2d(x, w, pad=1, stride=2, groups=3)
+    program = prepare(differentiate(y, [w]).build("reference").loops, AVX512)
+    assert not any(tapped(each, 64) for nest in program.nests for each in nest.body)
+
+
 def test_taps_that_others_share_are_left_to_copies():
     program = lowered(conv_weight_gradient(2, 16, 16, 20, 3, 1))
     assert prepare(program, AVX512).temporaries
@@ -86,7 +128,7 @@ def test_taps_that_others_share_are_left_to_copies():
     width=st.integers(1, 150),
     kernel=st.tuples(*[st.sampled_from([1, 2, 3, 5])] * 2),
     pad=st.integers(0, 2),
-    dtype=st.sampled_from(["float32", "float64"]),
+    dtype=st.sampled_from(["float16", "float32", "float64"]),
     machine=st.sampled_from(MACHINES),
 )
 def test_depthwise_gradient_of_any_shape(wrt, height, width, kernel, pad, dtype, machine):
@@ -176,7 +218,7 @@ def test_gradient_of_max_pooling_adds_only_what_was_taken(size, kernel, machine)
     check(output, arrays, compiled(program, machine)(*arrays))
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="pages are protected by mprotect")
+@CLOSED
 @pytest.mark.parametrize(
     "output",
     [depthwise(wrt, 1, 1, (2, 40), (3, 3), 1) for wrt in "XW"] + [pooled((2, 40), (3, 3), 1)],
@@ -189,28 +231,15 @@ def test_nothing_outside_of_arrays_is_read(output):
     kernel = build(program)
     expected = kernel(*arrays)[0]
     for at_end in (False, True):
-        given = [_between_pages(array, at_end) for array in arrays]
+        given = [between_pages(array, at_end) for array in arrays]
         np.testing.assert_array_equal(kernel(*given)[0], expected)
-
-
-def _between_pages(array, at_end):
-    """A copy of ``array`` at the begin or the end of a page with closed pages around it."""
-    page = mmap.PAGESIZE
-    block = np.frombuffer(mmap.mmap(-1, 3 * page), "uint8")
-    protect = ctypes.CDLL(None).mprotect
-    for place in (0, 2 * page):
-        address = ctypes.c_void_p(block.ctypes.data + place)
-        assert protect(address, ctypes.c_size_t(page), 0) == 0
-    start = 2 * page - array.nbytes if at_end else page
-    copy = block[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
-    copy[...] = array
-    return copy
 
 
 @pytest.mark.parametrize("wrt", ["X", "W"])
 def test_results_do_not_depend_on_threads(wrt, monkeypatch, tmp_path):
     monkeypatch.setenv("EQSATAD_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr("eqsatad.backends.cpu.code.source.ALONE", 0)
+    monkeypatch.setattr("eqsatad.backends.cpu.code.source.AWAKE", 0)
     monkeypatch.setattr("eqsatad.backends.cpu.code.source.CHUNK", 2_000_000)
     program = lowered(depthwise(wrt, 2, 7, (19, 45), (3, 3), 1))
     arrays = arrays_for(program)

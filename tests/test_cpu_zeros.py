@@ -15,7 +15,7 @@ from eqsatad.backends.cpu.tiles.tile import Strips
 from eqsatad.backends.cpu.tiles.zeros import filled
 from eqsatad.backends.kernel import Kernel
 from eqsatad.loops.interpret import run
-from eqsatad.loops.nest import For, Nest, Store, reads_of, statements
+from eqsatad.loops.nest import For, If, Nest, Store, reads_of, statements
 from eqsatad.terms import builders as ea
 from eqsatad.terms.linear import linear, normal
 from eqsatad.terms.nodes import Axis, Const, Placeholder
@@ -143,6 +143,27 @@ def test_what_is_no_number_comes_out_where_the_source_says(name):
     np.testing.assert_allclose(called(program, arrays), expected, rtol=2e-4, atol=2e-4)
 
 
+@pytest.mark.parametrize("name", ["image", "weights"])
+def test_sums_of_points_in_several_rows_have_what_any_of_them_needs(name, monkeypatch):
+    program = lowered(OUTPUTS[name])
+    arrays = arrays_for(program)
+
+    def planned(*given, **named):
+        tile = plan(*given, **named)
+        if tile is None or tile.inner or not tile.lanes:
+            return tile
+        others = [loop.axis for loop in tile.loops if loop.axis is not tile.lane]
+        return replace(tile, counts={tile.lane: 1, **dict.fromkeys(others[-2:], 2)}, strips=None)
+
+    monkeypatch.setattr(source, "plan", planned)
+    for tile in narrowed(prepare(program, MACHINE)):
+        for loop in narrow(tile):
+            assert all(tile.step(axis) == 1 for axis in loop.start.free | loop.stop.free)
+    found = called(program, arrays)
+    monkeypatch.setattr(source, "without_zeros", lambda tile, borders: tile)
+    np.testing.assert_array_equal(found, called(program, arrays))
+
+
 @pytest.mark.parametrize(("depth", "size"), [(1, 1), (1, 3), (2, 1), (2, 5)])
 def test_strips_are_cut_from_sums_without_zeros(depth, size, monkeypatch):
     program = lowered(OUTPUTS["weights"])
@@ -174,6 +195,19 @@ def with_stores(*stores):
             body = (For(axis, index(0), axis.extent, body, True),)
         nests.append(Nest(t, body))
     return t, replace(program, temporaries=(t,), nests=tuple(nests))
+
+
+def test_zeros_under_a_condition_or_along_a_diagonal_are_no_border():
+    t, program = with_stores(((0, 2), (0, 8), ZERO))
+    (nest,) = program.nests
+    (outer,) = nest.body
+    (inner,) = outer.body
+    some = replace(inner, body=(If(inner.axis >= 3, inner.body, ()),))
+    condition = Nest(t, (replace(outer, body=(some,)),))
+    assert t not in filled(replace(program, nests=(condition,)))
+    k = Axis("k", index(6))
+    diagonal = For(k, index(0), k.extent, (Store(t, (k, k), ZERO),), True)
+    assert t not in filled(replace(program, nests=(Nest(t, (diagonal,)),)))
 
 
 ZERO = Const(0.0, "float32")

@@ -11,7 +11,7 @@ from eqsatad import cache
 from eqsatad.backends import build
 from eqsatad.backends.cpu.functions.table import FUNCTIONS
 from eqsatad.backends.cpu.runtime import machine
-from eqsatad.backends.kernel import from_bits, to_bits
+from eqsatad.backends.storage import from_bits, to_bits
 from eqsatad.errors import BackendError
 from eqsatad.terms import ops
 from eqsatad.terms.evaluate import evaluate

@@ -36,6 +36,13 @@ def test_large_ones_begin_a_little_before_an_input_of_their_size(offset):
     assert found.flags.writeable
 
 
+@pytest.mark.parametrize("offset", [1, 2, 5])
+def test_elements_of_a_result_are_aligned_beside_an_input_of_smaller_ones(offset):
+    room = np.zeros(4 * 35 + 8, "bool")
+    found = beside((5, 7), F32, [room[offset : offset + 4 * 35]])
+    assert found.flags.aligned
+
+
 @pytest.mark.parametrize("sizes", [(), (3,), (3, 100)])
 def test_without_such_an_input_they_begin_with_a_line_before_the_largest(sizes):
     inputs = [np.zeros(size) for size in sizes]
@@ -58,8 +65,9 @@ def test_memory_is_used_again_when_no_array_is_in_it():
 def test_memory_of_another_size_is_not_used():
     del_me = beside((40, 50), F32, [])
     del del_me
-    assert beside((40, 51), F32, []).nbytes == 40 * 51 * 4
-    assert [block.nbytes for block, _ in Memory.free][:1] == [40 * 50 * 4 + PAGE]
+    others = [beside((40, columns), F32, []) for columns in (51, 49)]
+    assert [each.nbytes for each in others] == [40 * 51 * 4, 40 * 49 * 4]
+    assert [block.nbytes for block, _ in Memory.free] == [40 * 50 * 4 + PAGE]
 
 
 def test_no_more_is_kept_than_said(monkeypatch):

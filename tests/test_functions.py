@@ -15,7 +15,7 @@ from eqsatad.backends.cpu.functions.circular import FAR
 from eqsatad.backends.cpu.functions.polynomials import POLYNOMIALS
 from eqsatad.backends.cpu.functions.table import FUNCTIONS
 from eqsatad.backends.cpu.runtime.machine import load
-from eqsatad.backends.kernel import from_bits, to_bits
+from eqsatad.backends.storage import from_bits, to_bits
 from eqsatad.loops.lower import lower
 from eqsatad.terms import builders as ea
 from eqsatad.terms import ops

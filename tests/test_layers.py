@@ -29,7 +29,10 @@ ORDER = (
 )
 BESIDE = ("derivatives", "pair")  # made of what the pipeline offers
 LEAVES = ("version",)  # import nothing, anybody may import them
-TOP = ("library", "interop", "demo", "subjects", "stats", "cli", "__main__", "__init__")
+TOP = (
+    "library", "interop", "demo", "subjects", "stats", "terminal", "arguments", "views", "cli",
+    "__main__", "__init__",
+)  # fmt: skip
 LAYERS = {
     **{name: place for place, name in enumerate(ORDER)},
     **dict.fromkeys(LEAVES, 0),

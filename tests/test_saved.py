@@ -11,7 +11,6 @@ import pytest
 import eqsatad as ea
 from eqsatad.backends import build as build_loops
 from eqsatad.backends import saved, threads
-from eqsatad.backends.cpu.runtime.pool import Pool
 from eqsatad.errors import ArgumentError, BackendError, StoreError
 from eqsatad.loops.lower import lower
 
@@ -156,14 +155,3 @@ def test_number_of_threads_that_is_none_is_refused(monkeypatch, text):
         threads.num_threads()
     with pytest.raises(ArgumentError, match="give at least 1"):
         ea.set_num_threads(0)
-
-
-def test_kernel_uses_the_chosen_number_of_threads(monkeypatch):
-    used = []
-    run = Pool.run
-    monkeypatch.setattr(Pool, "run", lambda self, n, *rest: (used.append(n), run(self, n, *rest)))
-    x = ea.placeholder((3000, 1000), name="x")
-    kernel = ea.build([ea.compute((3000, 1000), lambda i, j: ea.exp(x[i, j]), name="y")])
-    monkeypatch.setenv(threads.VARIABLE, "2")
-    kernel(np.zeros((3000, 1000), "float32"))
-    assert used == [2]

@@ -7,14 +7,17 @@ from hypothesis import strategies as st
 
 import eqsatad as ea
 from eqsatad import library as nn
+from eqsatad.backends.cpu.code.tilewriter import written_out
 from eqsatad.backends.cpu.runtime.machine import host
-from eqsatad.backends.cpu.tiles.windowed import windowed
+from eqsatad.backends.cpu.tiles.windowed import ROWS, windowed
 from eqsatad.backends.cpu.tiles.windows import MOST, growth, window
 from eqsatad.loops.lower import lower
+from eqsatad.loops.nest import Assign, For, statements
 from eqsatad.terms.evaluate import evaluate
 from eqsatad.terms.nodes import Axis, Const, Read
 from eqsatad.terms.ranges import interval
 from eqsatad.terms.walk import substitute
+from tests.pages import CLOSED, between_pages
 
 WIDE = pytest.mark.skipif(host().vector != 64, reason="only vectors of 64 bytes are permuted")
 # From one side of an image to another: up and down, nearly equal, rows shorter than a vector,
@@ -102,10 +105,10 @@ def test_infinite_neighbour_that_does_not_count_makes_no_nan():
     agrees([adjoint], {"head": weights}, "float32")
 
 
-def picked(columns, place):
-    """Rows of ``columns`` elements, of each of which those at ``place(i)`` are taken."""
+def picked(columns, place, count=29):
+    """Rows of ``columns`` elements, of each of which ``count`` are taken, at ``place(i)``."""
     x = ea.placeholder((37, columns), name="x")
-    return ea.compute((37, 29), lambda r, i: x[r, place(i)], name="y")
+    return ea.compute((37, count), lambda r, i: x[r, place(i)], name="y")
 
 
 PLACES = {
@@ -136,13 +139,90 @@ def value_at(place, lane, i):
 
 
 @settings(max_examples=30, deadline=None)
-@given(name=st.sampled_from(sorted(PLACES)), extra=st.integers(0, 20))
-def test_row_of_any_length_is_picked_from(name, extra):
-    lane = Axis("i", Const(29, "index"))
-    columns = value_at(PLACES[name](lane), lane, 28) + 1 + extra
-    y = picked(columns, PLACES[name])
+@given(name=st.sampled_from(sorted(PLACES)), extra=st.integers(0, 20), count=st.integers(16, 40))
+def test_row_of_any_length_is_picked_from(name, extra, count):
+    columns = last(name, count) + 1 + extra
+    y = picked(columns, PLACES[name], count)
     array = np.random.default_rng(columns).standard_normal((37, columns)).astype("float32")
     agrees([y], {"x": array}, "float32")
+
+
+def last(name, count):
+    """The last place that is taken out of a row."""
+    lane = Axis("i", Const(count, "index"))
+    return max(value_at(PLACES[name](lane), lane, i) for i in range(count))
+
+
+@pytest.mark.parametrize("extra", [0, 1, 4])
+def test_last_vector_of_a_window_ends_with_a_row_of_one_and_a_bit(extra):
+    name, count = "difference", 17
+    columns = last(name, count) + 1 + extra
+    assert 16 < columns < 32
+    array = np.random.default_rng(columns).standard_normal((37, columns)).astype("float32")
+    agrees([picked(columns, PLACES[name], count)], {"x": array}, "float32")
+
+
+@CLOSED
+@pytest.mark.parametrize("at_end", [False, True])
+@pytest.mark.parametrize("count", [16, 17, 29, 33])
+@pytest.mark.parametrize("name", PLACES)
+def test_nothing_beyond_the_rows_is_read(name, count, at_end):
+    columns = last(name, count) + 1
+    array = np.random.default_rng(columns).standard_normal((37, columns)).astype("float32")
+    agrees([picked(columns, PLACES[name], count)], {"x": between_pages(array, at_end)}, "float32")
+
+
+@CLOSED
+@pytest.mark.parametrize("at_end", [False, True])
+@pytest.mark.parametrize("sides", SIDES)
+@pytest.mark.parametrize("how", RESIZES)
+def test_gradient_of_a_resize_reads_nothing_beyond_its_head(how, sides, at_end):
+    old, new = sides
+    x, _ = image(11, old, "float32")
+    head = ea.placeholder((2, 3, 7, new), name="head")
+    (adjoint,) = ea.differentiate(RESIZES[how](x, (7, new)), [x], head)
+    weights = np.random.default_rng(new).standard_normal((2, 3, 7, new)).astype("float32")
+    agrees([adjoint], {"head": between_pages(weights, at_end)}, "float32")
+
+
+@CLOSED
+@pytest.mark.parametrize("at_end", [False, True])
+def test_row_that_no_lane_wants_may_be_anywhere(at_end):
+    """A condition on data says where places are inside; elsewhere they are far outside."""
+    x = ea.placeholder((5, 20), name="x")
+    row = ea.placeholder((9,), name="row", dtype="int32")
+    wanted = ea.placeholder((9, 40), name="wanted")
+
+    def body(i, j):
+        there = ea.cast(row[i], "index")
+        inside = (there >= 0) & (there < 5) & (wanted[i, j] > 0.0)
+        return ea.select(inside, x[there, 3 * j // 7], 0.0)
+
+    y = ea.compute((9, 40), body, name="y")
+    rng = np.random.default_rng(5)
+    arrays = {
+        "x": between_pages(rng.standard_normal((5, 20)).astype("float32"), at_end),
+        "row": np.array([0, 4, -300, 2, 4000, 1, -1, 5, 3], "int32"),
+        "wanted": rng.standard_normal((9, 40)).astype("float32"),
+    }
+    agrees([y], arrays, "float32")
+
+
+def test_places_of_joined_loops_run_on_beyond_a_row():
+    """Both outer loops are one, whose places go through all rows as if they were a single one."""
+    x = ea.placeholder((5, 4 * 14), name="x")
+    y = ea.compute((5, 4, 29), lambda r, q, i: x[r, 14 * q + 3 * i // 7], name="y")
+    array = np.random.default_rng(3).standard_normal((5, 4 * 14)).astype("float32")
+    agrees([y], {"x": array}, "float32")
+
+
+def test_comparisons_of_what_is_picked_are_stored_as_booleans():
+    x = ea.placeholder((37, 13), name="x")
+    y = ea.compute((37, 29), lambda r, i: x[r, 3 * i // 7] > 0.0, name="y")
+    array = np.random.default_rng(3).standard_normal((37, 13)).astype("float32")
+    np.testing.assert_array_equal(
+        ea.build([y], target="cpu")(array)[0], evaluate([y], {"x": array})[0]
+    )
 
 
 def test_window_is_only_for_places_that_move_slowly_and_never_back():
@@ -160,15 +240,24 @@ def test_window_is_only_for_places_that_move_slowly_and_never_back():
 
 
 @WIDE
-def test_vector_of_a_resize_is_run_through_a_block_of_rows():
-    x, _ = image(11, 44, "float32")
-    head = ea.placeholder((2, 3, 7, 92), name="head")
-    (adjoint,) = ea.differentiate(nn.resize_nearest(x, (7, 92)), [x], head)
+@pytest.mark.parametrize("rows", [(11, 7), (7, 16)])
+def test_vector_of_a_resize_is_run_through_a_block_of_rows(rows):
+    """Rows of a tile are those along which no sum gets longer or shorter."""
+    old, new = rows
+    x, _ = image(old, 44, "float32")
+    head = ea.placeholder((2, 3, new, 92), name="head")
+    (adjoint,) = ea.differentiate(nn.resize_nearest(x, (new, 92)), [x], head)
     (nest,) = ea.build([adjoint], target="reference").loops.nests
     tiles = [windowed(statement, 64) for statement in nest.body]
     found = [tile for tile in tiles if tile is not None]
     assert found
     assert all(tile.block > 1 and tile.order[-1].axis is tile.lane for tile in found)
+    assert all(ROWS in tile.counts.values() and written_out(tile) > 1 for tile in found)
+    for tile in found:
+        loops = [each for each in statements(tile.body) if isinstance(each, For)]
+        uneven = {axis for loop in loops for axis in loop.start.free | loop.stop.free}
+        assert uneven
+        assert all(axis is tile.lane or axis not in uneven for axis in tile.counts)
 
 
 @pytest.mark.parametrize("sides", [(44, 92), (102, 196), (59, 121)])
@@ -180,3 +269,18 @@ def test_long_axis_is_not_cut_into_short_parts(sides):
     (adjoint,) = ea.differentiate(y, [x], head)
     (nest,) = [nest for nest in lower([adjoint]).nests if nest.stage is adjoint]
     assert len(nest.body) <= 2
+
+
+@WIDE
+def test_place_of_a_row_that_is_worked_out_before_it_is_no_obstacle():
+    x = ea.placeholder((2, 3, 105, 38), name="x")
+    y = nn.resize_nearest(x, (59, 24))
+    head = ea.placeholder(y.shape, name="head")
+    (adjoint,) = ea.differentiate(y, [x], head)
+    (statement,) = lower([adjoint]).nests[0].body
+    assert any(isinstance(each, Assign) for each in statements((statement,)))
+    tile = windowed(statement, 64)
+    assert tile is not None
+    assert tile.lanes == 16
+    weights = np.random.default_rng(0).standard_normal((2, 3, 59, 24)).astype("float32")
+    agrees([adjoint], {"head": weights}, "float32")

@@ -10,12 +10,10 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array: TypeAlias = NDArray[np.generic]
+from eqsatad.backends.storage import Array
 
 _FIRST_FIELD = object.__basicsize__
 

@@ -24,7 +24,8 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from eqsatad.backends.addresses import Array, address
+from eqsatad.backends.addresses import address
+from eqsatad.backends.storage import Array
 
 Shape: TypeAlias = tuple[int, ...]
 # What makes a result of a shape and a dtype for a call with some arrays.
@@ -85,7 +86,9 @@ def beside(shape: Shape, dtype: np.dtype[np.generic], taken: Sequence[Array]) ->
     size = dtype.itemsize * prod(shape)
     for array in taken:
         if array.nbytes == size:
-            return _placed(shape, dtype, address(array) - BEFORE)
+            # Elements of another type may begin where these cannot.
+            begin = address(array)
+            return _placed(shape, dtype, begin - begin % dtype.itemsize - BEFORE)
     other = max(taken, key=_size, default=None)
     near = 0 if other is None else address(other)
     return _placed(shape, dtype, near - near % LINE - BEFORE)

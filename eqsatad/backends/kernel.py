@@ -3,35 +3,37 @@
 Everything that is the same for all targets is here: binding names, checking dtypes and shapes,
 working out symbolic sizes, making results and filling ``out=``. A backend only supplies `Launch`,
 which gets contiguous arrays in the order of the program and may be called by several threads.
-
-NumPy has no bfloat16. Such an array is float32 (rounded on the way in) or holds the 16 bits as
-uint16 or as an extension type named bfloat16; results are float32 unless ``out=`` holds bits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 from numpy import may_share_memory
-from numpy.typing import NDArray
 
-from eqsatad.backends.extents import deduce, value
+from eqsatad.backends.extents import deduce
 from eqsatad.backends.fresh import Maker, maker
+from eqsatad.backends.slots import (
+    Slot,
+    array_of,
+    check_apart,
+    check_shape,
+    destination,
+    stored_in,
+)
+from eqsatad.backends.storage import STORAGE, Array, from_bits, to_bits
 from eqsatad.errors import ArgumentError
 from eqsatad.loops.nest import LoopProgram
-from eqsatad.terms.nodes import Const, Tensor
 
 if TYPE_CHECKING:
     from eqsatad.backends.steps import KernelReport
 
-Array: TypeAlias = NDArray[np.generic]
 Call: TypeAlias = Callable[[], None]
 
 
@@ -41,59 +43,6 @@ class Launch(Protocol):
     def __call__(
         self, inputs: Sequence[Array], outputs: Sequence[Array], sizes: Sequence[int], /
     ) -> None: ...
-
-
-# How a buffer of each dtype lies in memory. bfloat16 is its upper 16 bits.
-STORAGE: dict[str, np.dtype[np.generic]] = {
-    name: np.dtype("uint16" if name == "bfloat16" else name)
-    for name in ("float64", "float32", "float16", "bfloat16", "int64", "int32", "bool")
-}
-
-
-@dataclass(frozen=True)
-class Slot:
-    """What is expected of one argument: ``shape`` is None when it has symbolic sizes."""
-
-    tensor: Tensor
-    shape: tuple[int, ...] | None
-
-    @staticmethod
-    def of(tensor: Tensor) -> Slot:
-        known = [size.value for size in tensor.shape if isinstance(size, Const)]
-        return Slot(tensor, tuple(known) if len(known) == len(tensor.shape) else None)
-
-    @property
-    def name(self) -> str:
-        return self.tensor.name
-
-    @property
-    def dtype(self) -> str:
-        return self.tensor.dtype
-
-    @cached_property
-    def storage(self) -> np.dtype[np.generic]:
-        return STORAGE[self.dtype]
-
-    @cached_property
-    def accepted(self) -> dict[np.dtype[np.generic], str]:
-        """The array dtypes that may be passed, and how each is brought to storage."""
-        if self.dtype == "bfloat16":
-            return {np.dtype("uint16"): "as it is", np.dtype("float32"): "rounded"}
-        return {STORAGE[self.dtype]: "as it is"}
-
-    def fits(self, array: object) -> TypeGuard[Array]:
-        """Whether ``array`` can be used in place: of this dtype and known shape, and contiguous."""
-        if type(array) is not np.ndarray or array.dtype is not self.storage:
-            return False
-        flags = array.flags
-        known = self.shape is None or array.shape == self.shape
-        return known and flags.c_contiguous and flags.aligned
-
-    def sized(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        """The shape at ``sizes``."""
-        if self.shape is not None:
-            return self.shape
-        return tuple(value(extent, sizes) for extent in self.tensor.shape)
 
 
 Result: TypeAlias = tuple[tuple[int, ...], np.dtype[np.generic], Maker]
@@ -173,7 +122,7 @@ class Kernel:
         if self.sizes:
             self._note(raw, named, sizes)
         results = self._results(out, raw, sizes)
-        stores = [_store(slot, array) for slot, array in zip(self._gives, results, strict=True)]
+        stores = [stored_in(slot, array) for slot, array in zip(self._gives, results, strict=True)]
         self.launch(ready, stores, [sizes[name] for name in self.sizes])
         for slot, result, store in zip(self._gives, results, stores, strict=True):
             if store is not result and not np.shares_memory(store, result):
@@ -188,7 +137,7 @@ class Kernel:
         """
         raw, sizes = self._checked(arrays, named)
         results = self._results(out, raw, sizes)
-        stores = [_store(slot, array) for slot, array in zip(self._gives, results, strict=True)]
+        stores = [stored_in(slot, array) for slot, array in zip(self._gives, results, strict=True)]
         taken = [self._stored(slot, array) for slot, array in zip(self._takes, raw, strict=True)]
         given = zip((*self._takes, *self._gives), (*raw, *results), (*taken, *stores), strict=True)
         for slot, array, used in given:
@@ -290,10 +239,10 @@ class Kernel:
     ) -> tuple[list[Array], dict[str, int]]:
         """The arrays in order of the inputs, and all sizes."""
         given, sizes = self._bind(arrays, named)
-        raw = [_array(slot, argument) for slot, argument in zip(self._takes, given, strict=True)]
+        raw = [array_of(slot, argument) for slot, argument in zip(self._takes, given, strict=True)]
         sizes = deduce(self.loops, [array.shape for array in raw], sizes)
         for slot, array in zip(self._takes, raw, strict=True):
-            _check_shape(slot, array.shape, sizes)
+            check_shape(slot, array.shape, sizes)
         return raw, sizes
 
     def time(self, *arrays: object, repeat: int = 5, **named: object) -> float:
@@ -365,8 +314,8 @@ class Kernel:
         taken = list(zip(self.inputs, inputs, strict=True))
         results = []
         for slot, argument, shape in zip(self._gives, given, shapes, strict=True):
-            result = _destination(slot, argument, shape)
-            _check_apart(slot, result, taken)
+            result = destination(slot, argument, shape)
+            check_apart(slot, result, taken)
             taken.append((f"out for {slot.name}", result))
             results.append(result)
         return results
@@ -379,97 +328,7 @@ class Kernel:
             result[...] = from_bits(store)
 
 
-def to_bits(array: Array) -> Array:
-    """The upper 16 bits of float32 values, rounded to the nearest, ties to even."""
-    bits = np.ascontiguousarray(array).view("uint32").reshape(array.shape)
-    rounded = (bits + (0x7FFF + ((bits >> 16) & 1))) >> 16
-    return np.where(np.isnan(array), (bits >> 16) | 0x40, rounded).astype("uint16")
-
-
-def from_bits(bits: Array) -> Array:
-    """The float32 values whose upper 16 bits are ``bits``."""
-    wide = bits.astype("uint32") << np.uint32(16)
-    return wide.view("float32").reshape(bits.shape)
-
-
 def _size(name: str, argument: object) -> int:
     if isinstance(argument, bool) or not isinstance(argument, int | np.integer):
         raise ArgumentError(f"size {name} is {argument!r}; give an integer of at least 1")
     return int(argument)
-
-
-def _array(slot: Slot, argument: object) -> Array:
-    """``argument`` as an array of one of the accepted dtypes."""
-    if not isinstance(argument, np.ndarray | np.generic) and hasattr(argument, "__dlpack__"):
-        try:
-            argument = np.from_dlpack(argument)
-        except Exception as cause:  # whatever the other library raises, it is about this argument
-            raise ArgumentError(
-                f"{slot.name} offers DLPack but cannot be read by the CPU: {cause}"
-            ) from cause
-    if not isinstance(argument, np.ndarray | np.generic):
-        raise ArgumentError(
-            f"{slot.name} is a {type(argument).__name__}; pass an array of dtype {slot.dtype}"
-            f"{slot.tensor.where_built}, for example numpy.asarray({slot.name}, {_spelled(slot)!r})"
-        )
-    return _typed(slot, np.asarray(argument))
-
-
-def _typed(slot: Slot, array: Array) -> Array:
-    if slot.dtype == "bfloat16" and array.dtype.name == "bfloat16":
-        return array.view("uint16")
-    if array.dtype not in slot.accepted or not array.dtype.isnative:
-        order = "" if array.dtype.isnative else " in foreign byte order"
-        raise ArgumentError(
-            f"{slot.name} has dtype {array.dtype.name}{order}, expected {slot.dtype}"
-            f"{slot.tensor.where_built}; convert it with {slot.name}.astype({_spelled(slot)!r})"
-        )
-    return array
-
-
-def _spelled(slot: Slot) -> str:
-    """The dtype of ``slot`` in the words of numpy."""
-    return "float32" if slot.dtype == "bfloat16" else slot.dtype
-
-
-def _check_shape(slot: Slot, shape: tuple[int, ...], sizes: Mapping[str, int]) -> None:
-    expected = slot.sized(sizes)
-    if shape != expected:
-        known = ", ".join(f"{name} = {sizes[name]}" for name in sorted(sizes))
-        where = f" (with {known})" if slot.shape is None else ""
-        built = slot.tensor.where_built
-        raise ArgumentError(f"{slot.name} has shape {shape}, expected {expected}{where}{built}")
-
-
-def _destination(slot: Slot, given: object, shape: tuple[int, ...]) -> Array:
-    if not isinstance(given, np.ndarray):
-        raise ArgumentError(f"out for {slot.name} is a {type(given).__name__}; pass an array")
-    if given.shape != shape:
-        raise ArgumentError(f"out for {slot.name} has shape {given.shape}, expected {shape}")
-    if not given.flags.writeable:
-        raise ArgumentError(f"out for {slot.name} is read-only; pass an array that can be written")
-    return _typed(slot, given)
-
-
-def _check_apart(slot: Slot, given: Array, others: Sequence[tuple[str, Array]]) -> None:
-    for name, array in others:
-        if np.may_share_memory(given, array) and _overlap(given, array):
-            raise ArgumentError(
-                f"out for {slot.name} overlaps {name} in memory; pass an array of its own"
-            )
-
-
-def _overlap(a: Array, b: Array) -> bool:
-    try:
-        # The search for a common address is exponential at worst, so it gets a limit.
-        return np.shares_memory(a, b, max_work=100_000)  # type: ignore[arg-type]  # any int is
-    except np.exceptions.TooHardError:
-        return True
-
-
-def _store(slot: Slot, result: Array) -> Array:
-    """Where the launcher writes: ``result`` itself, or an array that is copied to it."""
-    storage = STORAGE[slot.dtype]
-    if result.dtype == storage and result.flags.c_contiguous and result.flags.aligned:
-        return result
-    return np.empty(result.shape, storage)

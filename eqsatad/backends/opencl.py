@@ -19,7 +19,8 @@ import numpy as np
 from eqsatad.backends.blocks import buffers_of, groups, touched
 from eqsatad.backends.clcode import Writer, c_type, prelude
 from eqsatad.backends.extents import value
-from eqsatad.backends.kernel import STORAGE, Array, Kernel
+from eqsatad.backends.kernel import Kernel
+from eqsatad.backends.storage import STORAGE, Array
 from eqsatad.errors import BackendError, MissingExtraError
 from eqsatad.loops.nest import Accumulate, Block, For, LoopProgram, scheduled, statements
 from eqsatad.terms.linear import linear, normal

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from eqsatad.backends.kernel import STORAGE, Array, Kernel, Launch, from_bits, to_bits
+from eqsatad.backends.kernel import Kernel, Launch
+from eqsatad.backends.storage import STORAGE, Array, from_bits, to_bits
 from eqsatad.loops.interpret import run
 from eqsatad.loops.nest import LoopProgram
 from eqsatad.loops.render import render

@@ -29,7 +29,7 @@ from eqsatad.loops.nest import LoopProgram
 from eqsatad.terms import store
 from eqsatad.terms.nodes import Size, Tensor
 
-VERSION = 1
+VERSION = 2
 INFO, BUFFERS, SOURCE, OBJECT = "kernel.json", "buffers.terms", "source.ll", "code.o"
 COMPILERS = ("cc", "gcc", "clang")
 

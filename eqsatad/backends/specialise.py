@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from threading import Lock
 
-from eqsatad.backends.kernel import Array, Call, Kernel, Launch
+from eqsatad.backends.kernel import Call, Kernel, Launch
+from eqsatad.backends.storage import Array
 from eqsatad.loops.nest import LoopProgram
 
 KEPT = 16

@@ -107,9 +107,12 @@ def _run(tile: Tile) -> Iterator[str]:
     """How ``tile`` is run: neighbours along each axis, vectors, and strips of a long sum."""
     for axis, count in tile.counts.items():
         if axis is not tile.lane and count > 1:
-            yield f"{axis.name}: {count}"
+            few = f"{count - 1} or " if axis is tile.dealt else ""
+            yield f"{axis.name}: {few}{count}"
     if tile.lane is not None and tile.lanes:
         count = tile.counts.get(tile.lane, 1)
         yield f"{tile.lane.name}: {f'{count} x ' if count > 1 else ''}{tile.lanes} lanes"
     if tile.strips is not None:
         yield f"strips of {tile.strips.size} along {tile.strips.loops[-1].axis.name}"
+    if tile.slices is not None:
+        yield f"slices along {' and '.join(loop.axis.name for loop in tile.slices.loops)}"

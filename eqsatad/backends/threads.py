@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+from typing import ClassVar
 
 from eqsatad.errors import ArgumentError
 
@@ -12,12 +14,13 @@ VARIABLE = "EQSATAD_NUM_THREADS"
 def set_num_threads(count: int | None) -> None:
     """Kernels built without a number of threads use at most ``count``; None: the default again.
 
-    The default is the variable EQSATAD_NUM_THREADS, or one thread for each available CPU.
-    Results do not depend on the number of threads.
+    The default is the variable EQSATAD_NUM_THREADS, or one thread for each available CPU, as it is
+    here or when a kernel is built. Results do not depend on the number of threads.
     """
     if count is not None and count < 1:
         raise ArgumentError(f"the number of threads is {count}; give at least 1, or None")
     _Chosen.threads = count
+    agreed()
 
 
 def num_threads() -> int:
@@ -31,10 +34,17 @@ def num_threads() -> int:
     return int(text)
 
 
+def agreed() -> ctypes.c_int64:
+    """`num_threads`, where code finds it that was compiled without a number of them."""
+    _Chosen.agreed.value = num_threads()
+    return _Chosen.agreed
+
+
 class _Chosen:
-    """What `set_num_threads` was last given."""
+    """What `set_num_threads` was last given, and what kernels use that have no number."""
 
     threads: int | None = None
+    agreed: ClassVar[ctypes.c_int64] = ctypes.c_int64(1)
 
 
 def available() -> int:

@@ -185,7 +185,7 @@ class Simplification:
 
         def work(problem: Problem) -> Answer:
             before = self._engine.tally.snapshot()
-            found = self._engine.restrict(problem.stage)
+            found = self._engine.restrict(problem.stage, self._cost.scatter)
             tally = self._engine.tally.since(before)
             stopped = "; ".join(sorted(set(tally.stops))) or SATURATED
             matches = Counter(tally.matches)

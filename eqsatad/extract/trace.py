@@ -41,6 +41,7 @@ from eqsatad.rules.engine import Engine, names_in
 from eqsatad.rules.growth import Growth, Limits
 from eqsatad.rules.indices import Indices
 from eqsatad.rules.rule import DomainRow, IndexRow, IntervalRow, Row, TermRow
+from eqsatad.rules.scatters import Prices
 from eqsatad.rules.singly import PAIR, Choice
 from eqsatad.rules.summands import Restriction, added, summands
 from eqsatad.rules.value_rule import ValueRule
@@ -118,10 +119,12 @@ KINDS: list[type[Row]] = [DomainRow, IndexRow, IntervalRow, TermRow]
 class Judge:
     """Decides claims with the rows of one catalog."""
 
-    def __init__(self, catalog: Catalog, limits: Limits) -> None:
+    def __init__(self, catalog: Catalog, limits: Limits, prices: Prices | None = None) -> None:
         self.values = tuple(row for row in catalog if isinstance(row, ValueRule))
         self.choice = Choice(self.values)
         self.limits = limits
+        # What decides between gathers and scatters.
+        self.prices = prices
         rows = (row for row in catalog if isinstance(row, Row))
         self._rows = sorted(rows, key=lambda row: KINDS.index(type(row)))
         self._chains: dict[Stage, list[tuple[Restricted, tuple[str, ...]]]] = {}
@@ -149,7 +152,7 @@ class Judge:
         if key not in self._restricted:
             indices = Indices([row for row in self._rows if row.name in key[1]])
             if moves is None:
-                found = Engine(indices, Domains(indices)).restrict(stage)
+                found = Engine(indices, Domains(indices)).restrict(stage, self.prices)
             else:
                 domains = Domains(indices, DomainLimits(moves=moves))
                 body = Restriction(indices, domains, names_in(stage)).term(stage.body)
@@ -168,7 +171,7 @@ class Judge:
     def _fired(self, stage: Stage) -> tuple[str, ...]:
         """The names of the rows that matched while ``stage`` was put on its domains."""
         indices = Indices(self._rows)
-        Engine(indices, Domains(indices)).restrict(stage)
+        Engine(indices, Domains(indices)).restrict(stage, self.prices)
         fired = indices.tally.matches.keys() | indices.bounds.matches.keys()
         return tuple(row.name for row in self._rows if row.name in fired)
 

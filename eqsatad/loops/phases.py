@@ -325,7 +325,16 @@ def _ragged(
 
 
 def _by_residue(domain: Domain, axis: Axis, room: int) -> list[Domain] | None:
-    """A part for each residue of ``axis``."""
+    """A part for each residue of ``axis``.
+
+    The limits are on code: every part has loops of its own, and an image s x s of them. In the
+    gradient of a depthwise convolution of 7 x 7 over 56 x 56, stride 5, parts take 18 us and two
+    loops 77 us (one core, vectors of 64 bytes); at stride 6 over 112 x 112 it is 110 us and 343 us,
+    but also 2.5 s and 1.1 s to compile. Neither the conditions that parts settle nor their length
+    tell which is faster: where each place sums over channels, 11 taps eight apart over rows of 400
+    take 44 us in parts and 22 us as two loops; with a stride of 5 in both directions it is 104 us
+    and 98 us.
+    """
     count = _modulus(domain, axis)
     extent = length(axis)
     single = all(abs(quotient.coef) == 1 for quotient in _quotients(domain, axis))

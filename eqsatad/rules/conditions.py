@@ -12,11 +12,14 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TypeGuard
 
+import numpy as np
+
 from eqsatad.rules.indices import ATLEAST, ZERO, Guard
 from eqsatad.terms.linear import Linear, expression, linear
-from eqsatad.terms.nodes import Apply, Axis, Const, Expr, Read
+from eqsatad.terms.nodes import INTEGERS, Apply, Axis, Cast, Const, Expr, Read
 from eqsatad.terms.ops import AND, EQ, GE, GT, LE, LT, MAX, MIN, NE, NOT, OR, Op
 from eqsatad.terms.presburger import empty
+from eqsatad.terms.ranges import interval
 from eqsatad.terms.walk import conjunction, conjuncts, postorder
 
 MOST = 8
@@ -60,6 +63,12 @@ class Conditions:
                     opaque[part] = None
         return Conditions(tuple(guards), tuple(opaque))
 
+    def with_data(self) -> Conditions:
+        """The same conjunction, where data that equals an index is a guard on the data."""
+        known = {cond: guard for cond in self.opaque if (guard := _as_position(cond))}
+        left = tuple(cond for cond in self.opaque if cond not in known)
+        return Conditions((*self.guards, *known.values()), left)
+
 
 def positive(cond: Expr) -> Expr:
     """``cond`` with its negations moved into comparisons."""
@@ -80,6 +89,23 @@ def as_guard(cond: Expr) -> Guard | None:
     if isinstance(cond, Apply) and cond.op in GUARDS and cond.args[0].dtype == "index":
         return GUARDS[cond.op](*map(linear, cond.args))
     return None
+
+
+def _as_position(cond: Expr) -> Guard | None:
+    """Data that is compared with an index in the dtype of the data, as a guard on indices."""
+    if not (isinstance(cond, Apply) and cond.op is EQ and cond.args[0].dtype in INTEGERS):
+        return None
+    for data, cast in (cond.args, cond.args[::-1]):
+        if isinstance(cast, Cast) and cast.arg.dtype == "index" and _keeps(cast):
+            return ZERO, linear(Cast(data, "index")) - linear(cast.arg)
+    return None
+
+
+def _keeps(cast: Cast) -> bool:
+    """Whether an index that is cast keeps its value."""
+    low, high = interval(cast.arg)
+    limits = np.iinfo(cast.dtype)
+    return low is not None and high is not None and limits.min <= low and high <= limits.max
 
 
 def as_condition(guard: Guard) -> Expr:

@@ -16,7 +16,7 @@ from eqsatad.rules.domains import Domains
 from eqsatad.rules.domains import Limits as DomainLimits
 from eqsatad.rules.indices import Indices, Tally
 from eqsatad.rules.rule import Row
-from eqsatad.rules.scatters import as_scatter
+from eqsatad.rules.scatters import Prices, as_scatter
 from eqsatad.rules.summands import Restriction, added, summands
 from eqsatad.terms.coerce import const
 from eqsatad.terms.nodes import Axis, Expr, Reduce, Scatter, Stage
@@ -51,15 +51,16 @@ class Engine:
         """Index expressions in their simplest form."""
         return self.indices.simplify(exprs)
 
-    def restrict(self, stage: Stage) -> Stage:
+    def restrict(self, stage: Stage, prices: Prices | None = None) -> Stage:
         """``stage`` with every reduction on its smallest domain, or turned into a scatter."""
+        prices = prices or Prices()
         taken = names_in(stage)
         restriction = Restriction(self.indices, self.domains, taken)
         kept: list[Expr] = []
         scatters: list[Scatter] = []
         for term in summands(stage.body):
             gathered = restriction.term(term)
-            scatter = as_scatter(term, gathered, stage.axes, self.domains, taken)
+            scatter = as_scatter(term, gathered, stage.axes, self.domains, taken, prices)
             if scatter is None:
                 kept.append(gathered)
             else:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from eqsatad.rules.conditions import Conditions, as_guard
+from eqsatad.rules.conditions import Conditions
 from eqsatad.rules.domain import EXAMPLE_SIZE, Domain, put
 from eqsatad.rules.domains import Domains
 from eqsatad.rules.indices import ATLEAST, ZERO, Guard
@@ -20,8 +20,22 @@ from eqsatad.terms.linear import Linear, atom, expression, linear
 from eqsatad.terms.nodes import SUM, Axis, Expr, Reduce, Scatter
 from eqsatad.terms.walk import conjuncts, constant, fresh, substitute
 
-ADD_PRICE = 4
-"""What adding to a position in memory costs, next to one test of a gather."""
+
+@dataclass(frozen=True)
+class Prices:
+    """What a scatter costs next to the gather in its place, one test of which costs 1.
+
+    ``add`` is the price of adding to an element whose place is data. A gather tests the ``vector``
+    neighbours of a row together, so that a short row costs as much as so many elements.
+    """
+
+    add: float = 1
+    vector: int = 1
+
+    def elements(self, axes: Sequence[Axis]) -> int:
+        """The elements over ``axes``, rows counted as whole vectors."""
+        vectors = -(-_volume(axes[-1:]) // self.vector)
+        return _volume(axes[:-1]) * vectors * self.vector
 
 
 @dataclass(frozen=True)
@@ -33,7 +47,12 @@ class Position:
 
 
 def as_scatter(
-    term: Expr, restricted: Expr, axes: Sequence[Axis], domains: Domains, taken: set[str]
+    term: Expr,
+    restricted: Expr,
+    axes: Sequence[Axis],
+    domains: Domains,
+    taken: set[str],
+    prices: Prices,
 ) -> Scatter | None:
     """``term``, a summand of a stage over ``axes``, as a scatter if that is cheaper.
 
@@ -48,7 +67,7 @@ def as_scatter(
     if not any(compares_data(gather, axes) for gather in gathers):
         return None
     conds, value = guarded(term.body)
-    found = Conditions.of([*conjuncts(term.cond), *conds])
+    found = Conditions.of([*conjuncts(term.cond), *conds]).with_data()
     position = solved_for(found.guards, axes)
     if position is None:
         return None
@@ -58,8 +77,8 @@ def as_scatter(
     domain = domains.solve(Domain((*term.axes, *copies.values()), guards), taken)
     if domain is None:
         return None
-    spread_price = _volume(axes) + ADD_PRICE * domain.volume
-    if spread_price >= sum(_gathered(gather, axes) for gather in gathers):
+    elements = prices.elements(axes)
+    if elements + prices.add * domain.volume >= elements * sum(map(_tests, gathers)):
         return None
     landing = {axis: expression(form) for axis, form in (position.targets | over).items()}
     moved = domain.substitution
@@ -78,11 +97,10 @@ def compares_data(term: Expr, axes: Sequence[Axis]) -> bool:
     if not isinstance(term, Reduce):
         return False
     own, outer = frozenset(term.axes), frozenset(axes)
-    for cond in conjuncts(term.cond):
-        guard = as_guard(cond)
-        if guard is None or guard[0] != ZERO or not cond.free & outer:
+    for kind, form in Conditions.of(conjuncts(term.cond)).with_data().guards:
+        if kind != ZERO or not form.free & outer:
             continue
-        if any(node.children and node.free & own for _, node in guard[1].terms):
+        if any(node.children and node.free & own for _, node in form.terms):
             return True
     return False
 
@@ -107,9 +125,10 @@ def solved_for(guards: Sequence[Guard], axes: Sequence[Axis]) -> Position | None
     return Position(targets, tuple(kept)) if targets else None
 
 
+def _tests(term: Expr) -> int:
+    """How often a gather of ``term`` tests an element."""
+    return _volume(term.axes) if isinstance(term, Reduce) else 1
+
+
 def _volume(axes: Sequence[Axis]) -> int:
     return prod(constant(axis.extent) or EXAMPLE_SIZE for axis in axes)
-
-
-def _gathered(term: Expr, axes: Sequence[Axis]) -> int:
-    return _volume((*axes, *(term.axes if isinstance(term, Reduce) else ())))

@@ -18,11 +18,12 @@ from eqsatad.backends.addresses import address
 from eqsatad.backends.blocks import buffers_of
 from eqsatad.backends.cpu.runtime.caches import Caches, found
 from eqsatad.backends.cpu.runtime.machine import Code, Cpu, compiled, host, linked
-from eqsatad.backends.cpu.runtime.pool import pool
+from eqsatad.backends.cpu.runtime.pool import Team
 from eqsatad.backends.cpu.runtime.ready import Ready, plain
 from eqsatad.backends.cpu.runtime.workspace import Workspaces
-from eqsatad.backends.kernel import Array, Call, Kernel
-from eqsatad.backends.threads import num_threads
+from eqsatad.backends.kernel import Call, Kernel
+from eqsatad.backends.storage import Array
+from eqsatad.backends.threads import agreed
 from eqsatad.errors import ArgumentError
 from eqsatad.loops.nest import For, LoopProgram, Mark
 from eqsatad.loops.nest import statements as all_statements  # A module here has the other name.
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
     from eqsatad.backends.cpu.code.source import Machine, Source, Step
 
 _RUN = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-_DISPATCH = ctypes.CFUNCTYPE(
-    None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64
-)
 
 
 def build(program: LoopProgram, *, threads: int | None = None, exact: bool = False) -> Kernel:
@@ -71,7 +69,7 @@ def planned(program: LoopProgram, cpu: Cpu, exact: bool) -> list[Step]:
 
     machine = _machine(cpu)
     prepared = prepare(program, machine, exact=exact)
-    return steps_of(prepared, Module(machine.vector), Options(machine, exact))
+    return steps_of(prepared, Module(machine.vector), Options.of(prepared, machine, exact=exact))
 
 
 def _machine(cpu: Cpu) -> Machine:
@@ -108,11 +106,12 @@ def prepare(program: LoopProgram, machine: Machine, *, exact: bool = False) -> L
     from eqsatad.backends.cpu.rewrites.parting import parted
     from eqsatad.backends.cpu.rewrites.passes import settled
     from eqsatad.backends.cpu.rewrites.ragged import evened
+    from eqsatad.backends.cpu.rewrites.scatters import filled_first
     from eqsatad.backends.cpu.rewrites.siblings import joined
     from eqsatad.backends.cpu.rewrites.twins import united
 
     lean = inlined(decided(program) if program.sizes else program)
-    lean = united(arranged(parted(lean)))
+    lean = filled_first(united(arranged(parted(lean))))
     if not exact:
         lean = packed(settled(accumulated(rowwise(lean))), machine.vector)
         lean = with_margins(lean, machine.vector)
@@ -130,10 +129,9 @@ class Launcher:
         self.threads = threads
         self.exact = exact
         self._run = _RUN(code.address("run"))
-        self._dispatch = _dispatcher(threads)
-        # Without a dispatcher the code runs every chunk itself.
-        shared = ctypes.cast(self._dispatch, ctypes.c_void_p).value or 0
-        self._dispatcher = 0 if threads == 1 else shared
+        # Without a team the code runs every chunk itself.
+        limit = agreed() if threads is None else ctypes.c_int64(threads)
+        self._team = None if threads == 1 else Team(limit)
         self._workspaces = Workspaces(program)
         self._table = Struct(f"{1 + len(buffers_of(program)) + len(program.sizes)}q").pack
 
@@ -160,8 +158,9 @@ class Launcher:
         sizes: Sequence[int],
     ) -> bytes:
         """The table of arguments; see `source`."""
+        team = 0 if self._team is None else self._team.address
         addresses = map(address, (*inputs, *outputs))
-        return self._table(self._dispatcher, *addresses, *temporaries, *sizes)
+        return self._table(team, *addresses, *temporaries, *sizes)
 
 
 class Prepared:
@@ -179,13 +178,3 @@ class Prepared:
 
     def __call__(self) -> None:
         self._run(self._words)
-
-
-def _dispatcher(threads: int | None) -> ctypes._CFunctionType:
-    """What compiled code calls to share a loop among ``threads`` threads."""
-
-    def dispatch(function: int, args: int, start: int, stop: int, chunk: int) -> None:
-        count = num_threads() if threads is None else threads
-        pool().run(count, function, args, start, stop, chunk)
-
-    return _DISPATCH(dispatch)

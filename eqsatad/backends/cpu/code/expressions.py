@@ -1,4 +1,4 @@
-"""Scalar expressions at a point of the loops: values, addresses, loads.
+"""Expressions at a point of the loops: values, addresses, stores.
 
 A point may stand for several neighbouring ones. Its `lane` axis varies along the lanes of a
 vector, and axes of a tile differ from a shared base by a constant, so that all copies of a read
@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 
-from eqsatad.backends.access import flat, harmless, natural, safe_read
+from eqsatad.backends.access import flat, harmless, natural
 from eqsatad.backends.cpu.code import memory
+from eqsatad.backends.cpu.code.loads import Loads
+from eqsatad.backends.cpu.code.points import TRUE_LANE, Address, Local, Place, Point
 from eqsatad.backends.cpu.code.scalars import (
     BYTES,
     COMPUTED,
@@ -24,11 +25,9 @@ from eqsatad.backends.cpu.code.scalars import (
     operation,
     positive_division,
     whole_power,
-    widened,
 )
-from eqsatad.backends.cpu.code.text import Value, Writer, number, splat
-from eqsatad.backends.cpu.tiles.windows import Window, window
-from eqsatad.terms.linear import Linear, expression, normal
+from eqsatad.backends.cpu.code.text import Value, Writer, number
+from eqsatad.terms.linear import Linear
 from eqsatad.terms.nodes import (
     Apply,
     Axis,
@@ -43,81 +42,13 @@ from eqsatad.terms.nodes import (
 )
 from eqsatad.terms.ops import AND, FLOORDIV, MOD, OR, POW, Op
 from eqsatad.terms.ranges import interval
-from eqsatad.terms.walk import postorder, substitute
+from eqsatad.terms.walk import postorder
 
 # Powers by multiplications, and those of them that are rounded once, like `pow`.
 WHOLE_POWERS = (-2, -1, 0, 1, 2, 3, 4)
 EXACT_POWERS = (-1, 0, 1, 2)
-# The largest stride at which a vector is picked out of contiguous ones.
-PICKED = 4
-TRUE_LANE = Value("true", "i1")
-# The bytes of a vector whose lanes one instruction permutes.
-PERMUTES = 64
 # The largest index that is divided in 32 bits.
 NARROW = 1 << 30
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where an axis is: ``base + delta``, and ``lane`` more from each lane to the next.
-
-    If ``room`` is given, so many values from the base on are inside of the axis.
-    """
-
-    base: Value
-    delta: int = 0
-    lane: int = 0
-    room: int | None = None
-
-
-@dataclass(frozen=True)
-class Point:
-    """Where expressions are worked out. Axes are ordered from the outermost loop.
-
-    Only the lanes of ``mask`` count. ``tail`` is the mask of those inside of the lane axis, if a
-    vector may stick out of it.
-    """
-
-    axes: Mapping[Axis, Place] = field(default_factory=dict)
-    lanes: int = 0
-    mask: Value | None = None
-    tail: Value | None = None
-
-    def at(self, axis: Axis, place: Place) -> Point:
-        """The point inside a loop over ``axis``."""
-        return replace(self, axes={**self.axes, axis: place})
-
-    def by(self, lanes: int) -> Point:
-        """The point with vectors of ``lanes``."""
-        return replace(self, lanes=lanes)
-
-    def under(self, mask: Value | None) -> Point:
-        """The point where only the lanes of ``mask`` count."""
-        return replace(self, mask=mask)
-
-    @property
-    def copy(self) -> tuple[int, ...]:
-        """Which of the points of a tile this is."""
-        return tuple(place.delta for place in self.axes.values())
-
-
-@dataclass(frozen=True)
-class Address:
-    """An element, or one per lane: ``stride`` apart, or at the vector ``offsets``."""
-
-    base: str
-    stride: int = 0
-    offsets: Value | None = None
-
-
-@dataclass(frozen=True)
-class Local:
-    """A local: a slot for each copy, of a tile over some of ``axes``, that has set it."""
-
-    kind: str
-    lanes: int
-    axes: tuple[Axis, ...]
-    slots: dict[tuple[int, ...], str] = field(default_factory=dict)
 
 
 class Expressions:
@@ -141,6 +72,7 @@ class Expressions:
         self.streamed: Tensor | None = None
         # Vectors that a walk has at hand.
         self.loaded: dict[Read, Value] = {}
+        self._loads = Loads(self)
         self.locals: dict[Var, Local] = {}
         self._scopes: list[dict[object, Value]] = []
         self._inside: dict[tuple[type[Expr], Expr], bool] = {}
@@ -172,9 +104,10 @@ class Expressions:
 
     def address(self, tensor: Tensor, indices: tuple[Expr, ...], point: Point) -> Address:
         """Where the element at ``indices`` is."""
-        return self._at(tensor, flat(tensor, indices), point)
+        return self.at(tensor, flat(tensor, indices), point)
 
-    def _at(self, tensor: Tensor, form: Linear, point: Point) -> Address:
+    def at(self, tensor: Tensor, form: Linear, point: Point) -> Address:
+        """Where the element at the offset ``form`` is."""
         steady: list[tuple[int, Expr]] = []
         delta, stride = form.const, 0
         offsets: Value | None = None
@@ -198,113 +131,6 @@ class Expressions:
             offsets = self.w.two("add", offsets, self.w.counting(point.lanes, stride))
         return Address(base, stride, offsets)
 
-    def load(self, read: Read, point: Point) -> Value:
-        """The element, or one per lane, as it is computed with."""
-        dtype = read.tensor.dtype
-        kind = STORED[dtype]
-        if (at_hand := self.loaded.get(read)) is not None:
-            return widened(self.w, at_hand, dtype)
-        if (quotient := self._repeats(read, point)) is not None:
-            return widened(self.w, self._repeated(read, quotient, point), dtype)
-        if (found := self._window(read, point)) is not None:
-            return widened(self.w, self._permuted(read, found, point), dtype)
-        at = self.address(read.tensor, read.indices, point)
-        safe = point.mask is None or safe_read(read)
-        whole = point.mask is None or (safe and point.tail is None)
-        # The first lane is inside of the lane axis, so it reads what all lanes share.
-        some = safe or not point.lanes or point.mask is point.tail
-        if not at.stride and at.offsets is None and some:
-            raw = self.w.load(kind, 0, at.base, BYTES[kind])
-        elif at.stride == 1 and at.offsets is None:
-            spare = read.tensor in self.roomy and point.mask is point.tail
-            if whole or spare:
-                raw = self.w.load(kind, point.lanes, at.base, BYTES[kind])
-            else:
-                raw = memory.masked(self.w, dtype, point.lanes, at.base, self._mask(point))
-        elif whole and at.offsets is None and 1 < at.stride <= PICKED:
-            raw = memory.picked(self.w, dtype, point.lanes, at.base, at.stride)
-        else:
-            offsets = at.offsets or self.w.counting(point.lanes, at.stride)
-            raw = memory.gather(self.w, dtype, at.base, offsets, self._mask(point))
-        return widened(self.w, raw, dtype)
-
-    def _repeats(self, read: Read, point: Point) -> Apply | None:
-        """The quotient that moves ``read`` on every few lanes, if a vector can be permuted."""
-        size = point.lanes * BYTES[STORED[read.tensor.dtype]]
-        if point.mask is not None or not size == self.w.module.vector == PERMUTES:
-            return None
-        steps = {axis: place.lane for axis, place in point.axes.items() if place.lane}
-        return repeating(read, *steps) if list(steps.values()) == [1] else None
-
-    def _repeated(self, read: Read, quotient: Apply, point: Point) -> Value:
-        axis, times = quotient.args
-        assert isinstance(axis, Axis), "found by `repeating`"
-        assert isinstance(times, Const), "found by `repeating`"
-        dtype, nothing = read.tensor.dtype, {quotient: Const(0, "index")}
-        indices = tuple(substitute(normal(index), nothing) for index in read.indices)
-        start = self._axis(replace(point.axes[axis], lane=0), point)
-        gone, before = (
-            self.w.two(code, start, number(times.value, "i64")) for code in ("udiv", "urem")
-        )
-        base = self.address(read.tensor, indices, point).base
-        base = self.w.address(base, STORED[dtype], gone)
-        return memory.repeated(self.w, dtype, point.lanes, base, before, times.value)
-
-    def _window(self, read: Read, point: Point) -> Window | None:
-        """The window of vectors that ``read`` is in, if these can be permuted."""
-        size = BYTES[STORED[read.tensor.dtype]]
-        if size not in memory.PERMUTED or size * point.lanes != PERMUTES:
-            return None
-        steps = {axis: place.lane for axis, place in point.axes.items() if place.lane}
-        if self.w.module.vector != PERMUTES or list(steps.values()) != [1]:
-            return None
-        (lane,) = steps
-        return window(read, lane, point.lanes)
-
-    def _permuted(self, read: Read, found: Window, point: Point) -> Value:
-        """The lanes of ``read`` out of vectors that lie inside of its row."""
-        kind, lanes = STORED[read.tensor.dtype], point.lanes
-        start, chosen = self._chosen(found, memory.PERMUTED[BYTES[kind]][1], point)
-        base = self.w.address(self._row(read, found, point), kind, start)
-        size, vectors = BYTES[kind], []
-        for place in found.places(lanes):
-            here = self.w.address(base, kind, number(place, "i64"))
-            if found.extent >= lanes or read.tensor in self.roomy:
-                vectors.append(self.w.load(kind, lanes, here, size))
-            else:
-                there = ", ".join(f"i1 {str(n < found.extent).lower()}" for n in range(lanes))
-                mask = Value(f"<{there}>", "i1", lanes)
-                vectors.append(memory.masked(self.w, read.tensor.dtype, lanes, here, mask))
-        return memory.permuted(self.w, vectors, chosen)
-
-    def _row(self, read: Read, found: Window, point: Point) -> str:
-        """Where the row of a window begins; some row, if no lane counts that would be in it."""
-        if found.safe or point.mask is None:
-            return self._at(read.tensor, found.row, point).base
-        last = number(found.last, "i64")
-        offset = self.w.intrinsic("smin", self.value(expression(found.row), point), last)
-        offset = self.w.intrinsic("smax", offset, number(0, "i64"))
-        return self.w.address(self.buffers[read.tensor], STORED[read.tensor.dtype], offset)
-
-    def _chosen(self, found: Window, integer: str, point: Point) -> tuple[Value, Value]:
-        """Where the window starts in its row, and where each lane is in its vectors."""
-        lanes, places = point.lanes, self.value(found.place, point)
-        if found.start(lanes):
-            last = number(found.start(lanes), "i64")
-            first = self.w.intrinsic("smin", self.w.lane(places, 0), last)
-            start = self.w.intrinsic("smax", first, number(0, "i64"))
-        else:
-            start = number(0, "i64")
-        chosen = self.w.convert("trunc", self.w.two("sub nsw", places, start), integer)
-        *_, last_place = found.places(lanes)
-        before = (found.vectors(lanes) - 1) * lanes
-        if last_place < before:
-            # The last vector ends with the row, so it begins with what the one before it has, too.
-            moved = self.w.two("add", chosen, number(before - last_place, integer))
-            behind = self.w.compare("icmp sge", chosen, number(before, integer))
-            chosen = self.w.select(behind, moved, chosen)
-        return start, chosen
-
     def store(self, tensor: Tensor, indices: tuple[Expr, ...], value: Value, point: Point) -> None:
         """Stores ``value``, one per lane if the indices vary along the lanes."""
         dtype = tensor.dtype
@@ -324,7 +150,7 @@ class Expressions:
                 memory.masked_store(self.w, raw, at.base, point.mask)
             return
         offsets = at.offsets or self.w.counting(point.lanes, at.stride)
-        memory.scatter(self.w, raw, at.base, offsets, self._mask(point))
+        memory.scatter(self.w, raw, at.base, offsets, point.on)
 
     def interleave(
         self,
@@ -361,9 +187,6 @@ class Expressions:
         if copy not in local.slots:
             local.slots[copy] = self.w.slot(local.kind, local.lanes)
         return local.slots[copy]
-
-    def _mask(self, point: Point) -> Value:
-        return point.mask or splat(TRUE_LANE, point.lanes)
 
     def _base(self, terms: tuple[tuple[int, Expr], ...], point: Point) -> Value:
         """The sum of ``terms`` with each axis at its base: shared by the copies of a tile."""
@@ -431,12 +254,12 @@ class Expressions:
             case Size(name):
                 return Value(self.sizes[name], "i64")
             case Axis():
-                return self._axis(point.axes[node], point)
+                return self.axis(point.axes[node], point)
             case Var():
                 local = self.locals[node]
                 return self.w.get(self.slot(local, point), local.kind, local.lanes)
             case Read():
-                return self.load(node, point)
+                return self._loads.load(node, point)
             case Cast(arg, dtype):
                 return cast(self.w, self.value(arg, point), arg.dtype, dtype)
             case Select(cond, then, other):
@@ -444,7 +267,8 @@ class Expressions:
         assert isinstance(node, Apply), "no Reduce is left in a loop program"
         return self._apply(node, point)
 
-    def _axis(self, place: Place, point: Point) -> Value:
+    def axis(self, place: Place, point: Point) -> Value:
+        """The number that an axis at ``place`` is, in each lane."""
         base = place.base
         if place.delta:
             base = self.w.two("add nsw", base, number(place.delta, "i64"))
@@ -506,17 +330,6 @@ class Expressions:
             self.w.jump(done)
         self.w.begin(done)
         return self.w.choose(options)
-
-
-def repeating(read: Read, lane: Axis) -> Apply | None:
-    """The quotient of ``lane`` that ``read`` moves on with, if its vectors are permuted ones."""
-    if BYTES[STORED[read.tensor.dtype]] not in memory.PERMUTED:
-        return None
-    terms = [term for term in flat(read.tensor, read.indices).terms if lane in term[1].free]
-    match terms:
-        case [(1, Apply(op, (axis, Const(times))) as quotient)] if op is FLOORDIV and axis is lane:
-            return quotient if times > 1 else None
-    return None
 
 
 def _name(axis: Axis) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from eqsatad.backends.cpu.code.expressions import Place, Point
+from eqsatad.backends.cpu.code.points import Place, Point
 from eqsatad.backends.cpu.code.text import Value
 from eqsatad.loops.nest import For
 from eqsatad.terms.linear import Linear, expression

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from eqsatad.backends.cpu.code.expressions import Local, Place, Point
 from eqsatad.backends.cpu.code.known import range_of, segments
+from eqsatad.backends.cpu.code.points import Local, Place, Point
 from eqsatad.backends.cpu.code.scalars import BYTES, COMPUTED, STORED
 from eqsatad.backends.cpu.code.text import Value, number
+from eqsatad.backends.cpu.tiles.reuse import LINE
 from eqsatad.backends.cpu.tiles.tile import added
 from eqsatad.loops.nest import Assign, Block, For, Statement, expressions_of, statements
 from eqsatad.terms.nodes import Apply, Axis, Expr, Read, Var
@@ -26,11 +27,8 @@ if TYPE_CHECKING:
 
 # Turns of a loop around vectors that run together where points of a tile share what they read.
 TOGETHER = 2
-
-# Bytes from a row to the one that is asked for ahead of it, and those of a line of the caches.
+# Bytes from a row to the one that is asked for ahead of it.
 AHEAD = 2048
-LINE = 64
-
 # A point, and the part of a loop that it takes.
 Part = tuple[Point, tuple[int, int]]
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from eqsatad.backends.cpu.code.text import FLOAT_BITS, Value, Writer, number
 from eqsatad.backends.cpu.functions.table import FUNCTIONS, Emit
-from eqsatad.backends.kernel import from_bits, to_bits
+from eqsatad.backends.storage import from_bits, to_bits
 from eqsatad.terms import ops
 from eqsatad.terms.ops import Op
 

@@ -2,8 +2,8 @@
 
 Every independent statement of a nest is a *step*: a function of a range of its outermost loop.
 ``run(args)`` makes the steps in order; ``args`` is a table of 64-bit words: the address of a
-dispatcher (or 0), then every buffer's address, then every size. A step over a parallel loop is
-made in chunks whose number does not depend on the threads, so neither do the results. Steps over
+team of threads (or 0), then every buffer's address, then every size. A step over a parallel loop
+is made in chunks whose number does not depend on the threads, so neither do the results. Steps over
 the same rows are made chunk by chunk in turns; see `trains`.
 """
 
@@ -15,16 +15,20 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
 from eqsatad.backends.blocks import buffers_of, groups, touched
-from eqsatad.backends.cpu.code.expressions import Expressions, Place, Point
+from eqsatad.backends.cpu.code.expressions import Expressions
+from eqsatad.backends.cpu.code.points import Place, Point
 from eqsatad.backends.cpu.code.scalars import BYTES, STORED
 from eqsatad.backends.cpu.code.statements import Statements
 from eqsatad.backends.cpu.code.text import Module, Value, Writer, number
 from eqsatad.backends.cpu.code.tilewriter import TileWriter, flattened, spread
-from eqsatad.backends.cpu.rewrites.streams import large
+from eqsatad.backends.cpu.rewrites.streaming import streaming
+from eqsatad.backends.cpu.rewrites.streams import large, unread
 from eqsatad.backends.cpu.runtime.caches import Caches
+from eqsatad.backends.cpu.tiles import slices
 from eqsatad.backends.cpu.tiles.ahead import foreseen
 from eqsatad.backends.cpu.tiles.choice import plan
 from eqsatad.backends.cpu.tiles.effort import effort, index, trips
+from eqsatad.backends.cpu.tiles.kinds import Kind, decision
 from eqsatad.backends.cpu.tiles.maps import mapped
 from eqsatad.backends.cpu.tiles.scans import scanned
 from eqsatad.backends.cpu.tiles.strips import put_away
@@ -34,18 +38,26 @@ from eqsatad.backends.cpu.tiles.trains import Rows, coupled, rows_of
 from eqsatad.backends.cpu.tiles.turns import turn
 from eqsatad.backends.cpu.tiles.windowed import windowed
 from eqsatad.backends.cpu.tiles.zeros import Filled, filled, without_zeros
-from eqsatad.loops.nest import Block, For, LoopProgram, Mark, scheduled
+from eqsatad.loops.nest import Block, For, LoopProgram, Mark, has_loop, scheduled
 from eqsatad.terms.linear import normal
 from eqsatad.terms.nodes import TRUE, Apply, Const, Expr, Tensor
 from eqsatad.terms.ops import ADD, FLOORDIV, MUL, NOT
 from eqsatad.terms.presburger import empty
 from eqsatad.terms.walk import conjunction
 
-# Picoseconds of work below which one thread is faster, and that one chunk takes.
-ALONE = 100_000_000
-CHUNK = 40_000_000
-# How much faster a tile, or a nest scheduled by hand, is than what `effort` assumes.
+# Picoseconds of work below which one thread is faster even where others are awake, and for which
+# one that sleeps is woken.
+ALONE, AWAKE = 20_000_000, 50_000_000
+# How many chunks a step is made in, so that all threads are done at once, and the picoseconds that
+# a chunk takes at least, as each begins anew, and at most, as none can be taken back.
+CHUNKS, SMALLEST, CHUNK = 16, 4_000_000, 20_000_000
+# What one of sums in strips takes: each goes through all that its tiles read from the beginning.
+CHUNK_IN_STRIPS = 120_000_000
+# How much faster than `effort` assumes are nests that are run by tiles, or scheduled by hand; and
+# those of some kinds. Sums of products in tiles are as much faster for every lane.
 TILE_SPEED = 8
+SPEEDS = {Kind.COPY: 4, Kind.ROWS: 16}
+PRODUCTS = 4
 CONTRACT = ("contract",)
 # What steps take loops of unknown length to have, of which the sizes of a call choose one: so many
 # vectors, only rows, nothing.
@@ -53,8 +65,8 @@ VECTORS = (8, 1, 0, None)
 # The same for nests that are few points of an image.
 THIN = (1, None)
 WORD = 8
-# The function that makes any step of a program of sizes.
-SHARE = "share"
+# The function that makes any step of a program of sizes, without and with strips.
+SHARE = {False: "share", True: "share_strips"}
 BEGIN, END = Value("%begin", "i64"), Value("%end", "i64")
 
 
@@ -76,14 +88,23 @@ class Options:
     """How code is to be written.
 
     A step may take loops of unknown length to have so many ``vectors``; see `plan`. What is
-    ``large`` may be stored past the caches, and beyond what is ``filled`` there are zeros.
+    ``large`` may be stored past the caches, and what is ``unread`` by the program if it turns out
+    to be large; beyond what is ``filled`` there are zeros.
     """
 
     machine: Machine
     exact: bool
     vectors: int | None = None
     large: frozenset[Tensor] = frozenset()
+    unread: frozenset[Tensor] = frozenset()
     filled: Filled = field(default_factory=dict)
+
+    @staticmethod
+    def of(program: LoopProgram, machine: Machine, *, exact: bool) -> Options:
+        """How code for ``program`` is to be written."""
+        return Options(
+            machine, exact, large=large(program), unread=unread(program), filled=filled(program)
+        )
 
 
 @dataclass(frozen=True)
@@ -101,8 +122,7 @@ class Source:
 def write(program: LoopProgram, machine: Machine, *, exact: bool = False) -> Source:
     """The module that computes ``program``."""
     module = Module(machine.vector, half=machine.half)
-    options = Options(machine, exact, large=large(program), filled=filled(program))
-    steps = steps_of(program, module, options)
+    steps = steps_of(program, module, Options.of(program, machine, exact=exact))
     kept = (step.kept for step in steps if step.kept is not None)
     program = replace(program, temporaries=(*program.temporaries, *kept))
     for step in steps:
@@ -131,6 +151,12 @@ def _steps(
 ) -> Iterator[Step]:
     """What does ``group``: one step, or several of which the sizes of a call choose one."""
     guards: list[Expr] = []
+    if not options.exact and (rows := streaming(group, options.unread)) is not None:
+        given = replace(options, large=rows.results)
+        step = Step(module, program, f"{name}.rows", rows.body, given)
+        step.guard = rows.needs
+        yield step
+        guards.append(rows.needs)
     for place, vectors in enumerate(THIN if _thin(group) else VECTORS):
         given = replace(options, vectors=vectors)
         step = Step(module, program, f"{name}.{place}" if place else name, group, given)
@@ -180,7 +206,7 @@ class Step:
         # For which sizes it is run.
         self.guard: Expr = TRUE
         # What the accumulators of tiles are kept in.
-        self.kept = None if self.tile is None else put_away(f"{name}_sums", self.tile)
+        self.kept = None if self.tile is None else _kept(f"{name}_sums", self.tile)
 
     def _plan(self) -> Tile | None:
         machine = self.options.machine
@@ -189,7 +215,10 @@ class Step:
         exact, vectors = self.options.exact, self.options.vectors
         if (copy := turn(self.body[0], machine.vector, vectors=vectors)) is not None:
             return copy
-        if not exact and (running := scanned(self.body[0], machine.vector)) is not None:
+        if (
+            not exact
+            and (running := scanned(self.body[0], machine.vector, many=bool(vectors))) is not None
+        ):
             return running
         if (simple := mapped(self.body[0], machine.vector, large=bool(vectors))) is not None:
             return simple
@@ -204,16 +233,24 @@ class Step:
     def share(self) -> Share | None:
         """What may be divided among threads."""
         if self.tile is not None:
-            taken = Apply(FLOORDIV, (effort(self.body), index(TILE_SPEED)))
-            return Share(index(0), spread(self.tile)[1], taken)
+            return Share(index(0), spread(self.tile)[1], self._effort)
         if loops := self._divided:
             total = index(1)
             for loop in loops:
                 total = Apply(MUL, (total, trips(loop, {})))
-            speed = TILE_SPEED if scheduled(self.body) else 1
-            taken = Apply(FLOORDIV, (effort(self.body), index(speed)))
-            return Share(index(0), normal(total), normal(taken))
+            return Share(index(0), normal(total), normal(self._effort))
         return None
+
+    @property
+    def _effort(self) -> Expr:
+        """The picoseconds that all of it takes."""
+        kind = decision(self.body, self.tile).kind
+        if self.tile is not None and kind is Kind.CONTRACTION and has_loop(self.tile.body):
+            speed = PRODUCTS * max(1, self.tile.lanes)
+        else:
+            usual = TILE_SPEED if self.tile is not None or scheduled(self.body) else 1
+            speed = SPEEDS.get(kind, usual)
+        return Apply(FLOORDIV, (effort(self.body), index(speed)))
 
     @property
     def _divided(self) -> tuple[For, ...]:
@@ -271,6 +308,11 @@ class Step:
             for loop, start, place in zip(loops, starts, places, strict=True):
                 point = point.at(loop.axis, Place(w.two("add nsw", start, place)))
             statements.block(loops[-1].body, [point])
+
+
+def _kept(name: str, tile: Tile) -> Tensor | None:
+    """What keeps the accumulators of ``tile`` between parts of its sum; None if it has none."""
+    return put_away(name, tile) if tile.slices is None else slices.put_away(name, tile)
 
 
 class Train:
@@ -342,70 +384,94 @@ class Driver:
             for place, size in enumerate(self.program.sizes)
         }
         expressions = Expressions(w, {}, sizes)
-        dispatcher = _argument(w, 0, "ptr")
+        team = _argument(w, 0, "ptr")
         if sizes:
-            self._share()
+            for strips in sorted(set(map(_in_strips, steps))):
+                self._share(strips=strips)
         for step in steps:
             guard = step.guard if isinstance(step, Step) else TRUE
             with ExitStack() as inside:
                 inside.enter_context(expressions.scope())
                 if guard is not TRUE:
                     inside.enter_context(w.when(expressions.value(guard, Point())))
-                self._step(w, expressions, dispatcher, step)
+                self._step(w, expressions, team, step)
         w.finish("run", ["ptr %args"])
 
-    def _step(
-        self, w: Writer, expressions: Expressions, dispatcher: Value, step: Step | Train
-    ) -> None:
+    def _step(self, w: Writer, expressions: Expressions, team: Value, step: Step | Train) -> None:
         if (share := step.share) is None:
             w.line(f"call void @{step.name}(ptr %args, i64 0, i64 1)")
             return
         start, stop, work = (
             expressions.value(expr, Point()) for expr in (share.start, share.stop, share.effort)
         )
+        strips = _in_strips(step)
         if self.program.sizes:
             given = ", ".join(each.typed for each in (start, stop, work))
-            w.line(f"call void @{SHARE}(ptr @{step.name}, ptr %args, {given}) noinline")
+            w.line(f"call void @{SHARE[strips]}(ptr @{step.name}, ptr %args, {given}) noinline")
             return
-        # Strips are cut for all tiles that one call runs, so few calls read them seldom.
-        whole = isinstance(step, Step) and step.kept is not None
-        _shared(w, dispatcher, f"@{step.name}", (start, stop, work), whole=whole)
+        _shared(w, team, f"@{step.name}", (start, stop, work), strips=strips)
 
-    def _share(self) -> None:
+    def _share(self, *, strips: bool) -> None:
         """A function that makes any step: where little is known of it, it is as long as a step."""
         w = Writer(self.module)
-        dispatcher = _argument(w, 0, "ptr")
+        team = _argument(w, 0, "ptr")
         given = [Value(f"%{name}", "i64") for name in ("start", "stop", "work")]
         start, stop, work = given
-        _shared(w, dispatcher, "%step", (start, stop, work), whole=False)
+        _shared(w, team, "%step", (start, stop, work), strips=strips)
         parameters = ["ptr %step", "ptr %args", *(value.typed for value in given)]
-        w.finish(SHARE, parameters, "internal ")
+        w.finish(SHARE[strips], parameters, "internal ")
+
+
+def _in_strips(step: Step | Train) -> bool:
+    return isinstance(step, Step) and step.kept is not None
 
 
 def _shared(
-    w: Writer, dispatcher: Value, step: str, share: tuple[Value, Value, Value], *, whole: bool
+    w: Writer, team: Value, step: str, share: tuple[Value, Value, Value], *, strips: bool
 ) -> None:
-    """``step`` by the dispatcher if it is worth it, else in chunks or as a ``whole``."""
+    """``step`` by the ``team`` if it is worth it, else in chunks, or in one if it has ``strips``.
+
+    Strips are cut for all tiles that one call runs, so few calls read their operands seldom.
+    """
     start, stop, work = share
     count = w.two("sub", stop, start)
-    chunk = _chunk(w, work, count)
-    there = w.compare("icmp ne", w.convert("ptrtoint", dispatcher, "i64"), number(0, "i64"))
+    limits = (CHUNK_IN_STRIPS, CHUNK_IN_STRIPS) if strips else (min(SMALLEST, CHUNK), CHUNK)
+    chunk = _chunk(w, work, count, limits)
+    there = w.compare("icmp ne", w.convert("ptrtoint", team, "i64"), number(0, "i64"))
     big = w.compare("icmp sgt", work, number(ALONE, "i64"))
     several = w.compare("icmp sgt", count, chunk)
     shared = w.two("and", there, w.two("and", big, several))
-    arguments = [Value("%args", "ptr"), start, stop, chunk]
+    if strips:
+        shared = _numerous(w, team, shared)
+    long = w.compare("icmp sgt", work, number(AWAKE, "i64"))
+    arguments = [team, Value(step, "ptr"), Value("%args", "ptr"), start, stop, chunk, long]
     given = ", ".join(argument.typed for argument in arguments)
     with w.when(shared):
-        w.line(f"call void {dispatcher.text}(ptr {step}, {given})")
+        function = w.load("ptr", 0, team.text, WORD)
+        w.line(f"call void {function.text}({given})")
     with w.when(w.two("xor", shared, Value("true", "i1"))):
-        _alone(w, step, start, stop, count if whole else chunk)
+        _alone(w, step, start, stop, count if strips else chunk)
 
 
-def _chunk(w: Writer, work: Value, count: Value) -> Value:
-    """How many iterations make a chunk of work."""
+def _numerous(w: Writer, team: Value, wanted: Value) -> Value:
+    """Whether a ``team`` is ``wanted`` and has more than one thread."""
+    slot = w.slot("i1")
+    w.set(slot, wanted)
+    with w.when(wanted):
+        place = w.load("ptr", 0, w.address(team.text, "i64", number(1, "i64")), WORD)
+        threads = w.load("i64", 0, place.text, WORD)
+        w.set(slot, w.compare("icmp sgt", threads, number(1, "i64")))
+    return w.get(slot, "i1")
+
+
+def _chunk(w: Writer, work: Value, count: Value, limits: tuple[int, int]) -> Value:
+    """How many iterations make a chunk of one part of ``work``, within ``limits``."""
     one = number(1, "i64")
     each = w.two("sdiv", work, w.intrinsic("smax", count, one))
-    many = w.two("sdiv", number(CHUNK, "i64"), w.intrinsic("smax", each, one))
+    part = w.two("sdiv", work, number(CHUNKS, "i64"))
+    least, most = (number(limit, "i64") for limit in limits)
+    wanted = w.intrinsic("smin", w.intrinsic("smax", part, least), most)
+    many = w.two("sdiv", wanted, w.intrinsic("smax", each, one))
     return w.intrinsic("smax", many, one)
 
 

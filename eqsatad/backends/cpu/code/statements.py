@@ -11,8 +11,9 @@ from functools import reduce
 from itertools import groupby
 
 from eqsatad.backends.access import safe_read
-from eqsatad.backends.cpu.code.expressions import Expressions, Place, Point
+from eqsatad.backends.cpu.code.expressions import Expressions
 from eqsatad.backends.cpu.code.known import Range, range_of, span
+from eqsatad.backends.cpu.code.points import Place, Point
 from eqsatad.backends.cpu.code.scalars import BYTES, COMPUTED, operation
 from eqsatad.backends.cpu.code.text import FLOAT_BITS, Value, Writer, number
 from eqsatad.backends.cpu.code.walks import Walk
@@ -157,7 +158,11 @@ class Statements:
             self._uneven(loop, bounds, points)
             return
         with self.w.loop(start, stop) as index, self.expressions.scope():
-            self.block(loop.body, [point.at(loop.axis, Place(index)) for point in points])
+            self.inside(loop, [point.at(loop.axis, Place(index)) for point in points])
+
+    def inside(self, loop: For, points: Sequence[Point]) -> None:
+        """One turn of ``loop``, at the places that ``points`` have along it."""
+        self.block(loop.body, points)
 
     def _along_lanes(self, loop: For, lanes: int, points: Sequence[Point]) -> None:
         """A loop that is marked for vectors."""
@@ -180,7 +185,7 @@ class Statements:
                         if not each.never(place)
                     ]
                     masked = [reduce(self._masked, tests, point) for point, tests in known]
-                    self.block(loop.body, masked)
+                    self.inside(loop, masked)
             return
         start = self._extreme("smin", [bound[0] for bound in bounds])
         stop = self._extreme("smax", [bound[1] for bound in bounds])
@@ -193,7 +198,7 @@ class Statements:
                     self.w.compare("icmp slt", index, high),
                 )
                 inner.append(self._masked(point.at(loop.axis, Place(index)), inside))
-            self.block(loop.body, inner)
+            self.inside(loop, inner)
 
     def _tests(self, place: int, known: Range, bounds: tuple[Value, Value]) -> list[Value]:
         """What must hold for ``place`` to be in a range, if that is not certain."""

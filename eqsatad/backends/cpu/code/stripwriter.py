@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from math import prod
 
-from eqsatad.backends.cpu.code.expressions import Expressions, Place, Point
+from eqsatad.backends.cpu.code.expressions import Expressions
+from eqsatad.backends.cpu.code.points import Place, Point
 from eqsatad.backends.cpu.code.scalars import BYTES, STORED
 from eqsatad.backends.cpu.code.statements import Statements
 from eqsatad.backends.cpu.code.text import Value, Writer, number
@@ -99,7 +101,8 @@ class StripWriter:
         """Where each accumulator of a tile is kept."""
         kind, lanes = STORED[self.kept.dtype], max(1, self.tile.lanes)
         found = [(var, point) for var in carried(self.tile.body) for point in points]
-        start = self.w.two("mul nsw", tile, number(lanes * len(found), "i64"))
+        most = len(carried(self.tile.body)) * prod(self.tile.counts.values())
+        start = self.w.two("mul nsw", tile, number(lanes * most, "i64"))
         base = self.w.address(self.expressions.buffers[self.kept], kind, start)
         for place, (var, point) in enumerate(found):
             yield self.w.address(base, kind, number(place * lanes, "i64")), var, point

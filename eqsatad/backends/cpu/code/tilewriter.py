@@ -8,24 +8,28 @@ from dataclasses import replace
 from itertools import product
 from math import ceil, prod
 
-from eqsatad.backends.cpu.code.expressions import Expressions, Place, Point
+from eqsatad.backends.cpu.code.expressions import Expressions
 from eqsatad.backends.cpu.code.known import literal
 from eqsatad.backends.cpu.code.lanesums import along
+from eqsatad.backends.cpu.code.points import Place, Point
+from eqsatad.backends.cpu.code.slicewriter import SliceWriter
 from eqsatad.backends.cpu.code.statements import Statements
-from eqsatad.backends.cpu.code.stripwriter import StripWriter
+from eqsatad.backends.cpu.code.stripwriter import TRUE, StripWriter
 from eqsatad.backends.cpu.code.text import Value, Writer, number
 from eqsatad.backends.cpu.tiles.scans import Scan, recognised
 from eqsatad.backends.cpu.tiles.tile import Asked, Tile, length
 from eqsatad.backends.cpu.tiles.turns import Turned
-from eqsatad.loops.nest import Block, For, has_loop
+from eqsatad.loops.nest import For, has_loop
 from eqsatad.terms.linear import normal
 from eqsatad.terms.nodes import Apply, Axis, Const, Expr, Tensor
-from eqsatad.terms.ops import ADD, FLOORDIV, MUL, SUB
+from eqsatad.terms.ops import ADD, FLOORDIV, MAX, MUL, SUB
 
 # Enough iterations to share; the rest of the loops stays inside each. With strips the tiles of
 # one iteration find what they read in a cache.
 ENOUGH = 64
 ENOUGH_IN_STRIPS = 16
+# Loops of unknown length that stay inside each iteration of at least two others.
+INSIDE = 2
 # The most vectors along a row that are written out.
 WRITTEN_OUT = 8
 
@@ -52,7 +56,7 @@ def spread(tile: Tile) -> tuple[int, Expr]:
             taken -= 1
     elif taken > 1 and not has_loop(tile.body):
         # A tile takes too short to work out its place along each of the loops.
-        taken -= 1
+        taken = taken - INSIDE if taken > INSIDE + 1 else taken - 1
     total: Expr = Const(1, "index")
     for count in numbers[:taken]:
         total = Apply(MUL, (total, count))
@@ -86,13 +90,11 @@ class Asking(Statements):
         super().__init__(of.w, of.expressions, of.vector)
         self.asked = asked
 
-    def block(self, block: Block, points: Sequence[Point]) -> None:
+    def inside(self, loop: For, points: Sequence[Point]) -> None:
         for each in self.asked:
-            if each.inside is not None and each.inside is next(
-                reversed(list(points[0].axes)), None
-            ):
+            if each.inside is loop.axis:
                 self._first(each, points[0])
-        super().block(block, points)
+        super().inside(loop, points)
 
     def _first(self, asked: Asked, point: Point) -> None:
         """Asks at ``point`` if it is in one of the tiles that do."""
@@ -168,9 +170,12 @@ class TileWriter:
         self.expressions = expressions
         self.statements = Asking(statements, tile.asked)
         self.tile = tile
-        self.strips = (
-            None if kept is None else StripWriter(expressions, self.statements, tile, kept)
-        )
+        self.strips: StripWriter | None = None
+        if kept is not None and tile.slices is not None:
+            given = self.statements
+            self.strips = SliceWriter(expressions, given, tile, kept, tile.slices)
+        elif kept is not None:
+            self.strips = StripWriter(expressions, self.statements, tile, kept)
 
     def write(self) -> None:
         taken, _ = spread(self.tile)
@@ -184,9 +189,9 @@ class TileWriter:
             loops.enter_context(self.expressions.scope())
             if out := written_out(self.tile):
                 for turn in range(out):
-                    here = self._points(order, [*places, number(turn, "i64")])
+                    points = self._points(order, [*places, number(turn, "i64")])
                     with self.expressions.scope():
-                        self.statements.block(self.tile.body, here)
+                        self.statements.block(self.tile.body, points)
                 return
             points = self._points(order, places)
             for asked in self.tile.asked:
@@ -194,7 +199,9 @@ class TileWriter:
                     self.statements.ask(asked, points)
             if self.strips is not None and strip is not None:
                 within = zip(counts[taken:], places[taken:], strict=True)
-                self.strips.write(strip, points, self._numbered(flat, within))
+                tile = self._numbered(flat, within)
+                for here in self._dealt(order, places, points):
+                    self.strips.write(strip, here, tile)
             elif self.tile.turned is not None:
                 Turned(self.w, self.expressions, self.tile).write(points)
             elif self.tile.inner and recognised(self.tile.body) is not None:
@@ -204,9 +211,34 @@ class TileWriter:
                 assert self.tile.lane is not None, "a vector lies along an axis"
                 along(self.statements, self.tile.body, self.tile.lane, self.tile.lanes, points)
             else:
-                for together in self._together(points):
-                    with self.expressions.scope():
-                        self.statements.block(self.tile.body, together)
+                for here in self._dealt(order, places, points):
+                    for together in self._together(here):
+                        with self.expressions.scope():
+                            self.statements.block(self.tile.body, together)
+
+    def _dealt(
+        self, order: Sequence[For], places: Sequence[Value], points: Sequence[Point]
+    ) -> Iterator[list[Point]]:
+        """The points of a tile: all of ``points``, or those of a tile with one neighbour less."""
+        axis = self.tile.dealt
+        if axis is None:
+            yield list(points)
+            return
+        pairs = zip(order, places, strict=True)
+        ((loop, place),) = (pair for pair in pairs if pair[0].axis is axis)
+        whole = self.w.compare("icmp slt", place, self._outside(self._longer(loop)))
+        with self.w.when(whole), self.expressions.scope():
+            yield list(points)
+        fewest = self.tile.fewest(axis)
+        with self.w.when(self.w.two("xor", whole, TRUE)), self.expressions.scope():
+            yield [point for point in points if point.axes[axis].delta < fewest]
+
+    def _longer(self, loop: For) -> Expr:
+        """How many tiles along ``loop`` have all neighbours: tiles with one less leave so many."""
+        fewest = Const(self.tile.fewest(loop.axis), "index")
+        covered = Apply(MUL, (tiles_along(self.tile, loop), fewest))
+        left = Apply(SUB, (Apply(SUB, (loop.stop, loop.start)), covered))
+        return Apply(MAX, (left, Const(0, "index")))
 
     def _together(self, points: Sequence[Point]) -> list[list[Point]]:
         """The points in groups that run one after the other."""
@@ -273,11 +305,14 @@ class TileWriter:
 
     def _base(self, loop: For, place: Value) -> Value:
         """The first value of a tile; the last tile is moved back to end with the loop."""
-        step = self.tile.step(loop.axis)
+        step = self.tile.fewest(loop.axis)
         base = self._outside(loop.start)
         if (whole := length(loop)) is not None and whole <= step:
             return base
         base = self.w.two("add nsw", base, self.w.two("mul nsw", place, number(step, "i64")))
+        if loop.axis is self.tile.dealt:
+            longer = self.w.intrinsic("smin", place, self._outside(self._longer(loop)))
+            base = self.w.two("add nsw", base, longer)
         extent = length(loop)
         if extent is None and (loop.axis not in self.tile.sure or step == 1):
             return base

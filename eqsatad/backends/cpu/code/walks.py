@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 from eqsatad.backends.access import flat
 from eqsatad.backends.cpu.code import shifted
-from eqsatad.backends.cpu.code.expressions import Local, Place, Point
+from eqsatad.backends.cpu.code.points import Local, Place, Point
 from eqsatad.backends.cpu.code.scalars import BYTES, COMPUTED, STORED, operation
 from eqsatad.backends.cpu.code.shifted import Row
 from eqsatad.backends.cpu.code.text import Value, number
-from eqsatad.backends.cpu.rewrites.streams import far
+from eqsatad.backends.cpu.rewrites.streams import far, open_ended
 from eqsatad.backends.cpu.tiles.effort import COSTS, OPERATION
 from eqsatad.backends.cpu.tiles.tile import length
 from eqsatad.loops.nest import Assign, Block, For, Store, nodes_of, reads_of, replaced
@@ -63,14 +63,19 @@ class Partial:
 
 def furthest(block: Block, lane: Axis) -> Iterator[Read]:
     """Of the reads of large tensors that move along ``lane`` together, the last one of each."""
-    found: dict[tuple[Tensor, tuple[tuple[int, Expr], ...]], tuple[int, Read]] = {}
+    found: dict[tuple[Tensor, tuple[tuple[int, Expr], ...]], tuple[int, int, Read]] = {}
     for read in reads_of(block):
         form = flat(read.tensor, read.indices)
-        if form.coefficient(lane) == 1 and far(read.tensor):
-            key = read.tensor, form.terms
-            if key not in found or found[key][0] < form.const:
-                found[key] = form.const, read
-    return (read for _, read in found.values())
+        moving = tuple(term for term in form.terms if term[1].free)
+        # What moves along the rows as well is as large as a result of unknown extents.
+        wide = far(read.tensor) or (open_ended(read.tensor) and len(moving) > 1)
+        if form.coefficient(lane) == 1 and wide:
+            key = read.tensor, moving
+            rows = sum(coefficient for coefficient, atom in form.terms if not atom.free)
+            place = rows, form.const, read
+            if key not in found or found[key][:2] < place[:2]:
+                found[key] = place
+    return (read for _, _, read in found.values())
 
 
 class Walk:

@@ -2,8 +2,8 @@
 
 A stage like ``t[i] = 0.1 * x[i]`` saves multiplications on paper, but a multiplication costs
 nothing beside the memory traffic of a temporary. Where each element is read a few times only, its
-value takes the place of the reads. Values stay the same, so this is done for ``exact`` programs
-as well.
+value takes the place of the reads. What a store would round stays a temporary: values are the same,
+so this is done for ``exact`` programs as well.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import replace
 from math import prod
 
 from eqsatad.backends.blocks import touched
+from eqsatad.backends.cpu.code.scalars import COMPUTED, STORED
 from eqsatad.backends.cpu.tiles.tile import TYPICAL, chain, typical
 from eqsatad.loops.nest import (
     Block,
@@ -75,7 +76,8 @@ def _elementwise(nest: Nest) -> Store | None:
         isinstance(index, Axis) and loop.axis is index and _covers(loop, extent)
         for loop, index, extent in zip(loops, indices, buffer.shape, strict=False)
     )
-    fits = len(loops) == len(indices) and whole
+    same = STORED[buffer.dtype] == COMPUTED[buffer.dtype]
+    fits = same and len(loops) == len(indices) and whole
     return store if fits and _cheap(store.value) else None
 
 

@@ -111,7 +111,7 @@ def kept(part: Part, before: Sequence[Part]) -> Iterator[Part]:
         for other in before
         if not other.loops
         for each in other.body
-        if isinstance(each, Store) and isinstance(each.value, Var)
+        if isinstance(each, Store) and isinstance(each.value, Var) and each.buffer.dtype in EXACT
     }
     part = part.changed(stored)
     match part:

@@ -27,7 +27,6 @@ from eqsatad.loops.nest import (
     Statement,
     Store,
     expressions_of,
-    has_loop,
     scheduled,
 )
 from eqsatad.terms.linear import linear
@@ -36,6 +35,9 @@ from eqsatad.terms.walk import postorder, transform
 
 # A vector along the axis of a store saves more than one along that of a read.
 STORED = 2
+# The longest sum that is a few neighbours of a place, whose weights are of no more account than
+# those that a place is multiplied by.
+SHORT = 16
 
 
 @dataclass(frozen=True)
@@ -99,10 +101,21 @@ def _weight(access: Access, copied: bool) -> float:
 
 
 def _broadcast(access: Access, statement: Statement) -> bool:
-    """Whether a read moves along one loop only of a nest without sums: any lane does for it."""
+    """Whether any lane does for a read of a nest without long sums.
+
+    It is of a row of weights, or moves along one loop only.
+    """
     _, body = chain(statement)
     free = {axis for index in access.indices for axis in index.free}
-    return not access.written and len(free) < 2 and not has_loop(body)
+    few = len(access.indices) < 2 or len(free) < 2
+    return not access.written and few and _summed(body) <= SHORT
+
+
+def _summed(body: Block) -> float:
+    """How often the loops of a body right inside each other run together, at most."""
+    return max(
+        (typical(each) * _summed(each.body) for each in body if isinstance(each, For)), default=1
+    )
 
 
 def _lane(accesses: Sequence[Access]) -> Axis | None:

@@ -17,7 +17,7 @@ from itertools import chain as chained
 from math import ceil, prod
 
 from eqsatad.backends.blocks import touched
-from eqsatad.backends.cpu.code.expressions import PICKED
+from eqsatad.backends.cpu.code.loads import PICKED
 from eqsatad.backends.cpu.code.scalars import BYTES, COMPUTED, STORED
 from eqsatad.backends.cpu.rewrites.copies import (
     Layout,

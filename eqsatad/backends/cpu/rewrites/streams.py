@@ -2,13 +2,15 @@
 
 A line that is stored the ordinary way is fetched first, and pushes out what is read again. Walks
 along rows store the whole vectors of such results around the caches, from the first place on that
-is a multiple of a vector, and ask early for what they read from other large arrays.
+is a multiple of a vector, and ask early for what they read from other large arrays. Where all
+arrays together stay in the last cache, nothing is pushed out, and lines are fetched from there.
 """
 
 from __future__ import annotations
 
 from math import prod
 
+from eqsatad.backends.blocks import buffers_of
 from eqsatad.backends.cpu.code.scalars import BYTES, STORED
 from eqsatad.loops.nest import LoopProgram, expressions_of, statements
 from eqsatad.terms.nodes import Const, Read, Tensor
@@ -16,18 +18,37 @@ from eqsatad.terms.walk import postorder
 
 # Bytes from which on a result takes too much of the last cache to be kept in it.
 LARGE = 4 << 20
+# How many times that all arrays of a program may have before they push each other out.
+CROWD = 2.5
 
 
 def large(program: LoopProgram) -> frozenset[Tensor]:
     """The results of ``program`` that are stored past the caches where that is possible."""
-    found = {tensor for tensor in program.outputs if far(tensor)}
-    if not found:
+    sizes = [size(tensor) for tensor in buffers_of(program)]
+    if None not in sizes and sum(filter(None, sizes)) < CROWD * LARGE:
         return frozenset()
+    return frozenset(filter(far, unread(program)))
+
+
+def unread(program: LoopProgram) -> frozenset[Tensor]:
+    """The results of ``program`` that it does not read."""
+    found = set(program.outputs)
     roots = [e for nest in program.nests for s in statements(nest.body) for e in expressions_of(s)]
     return frozenset(found - {node.tensor for node in postorder(*roots) if isinstance(node, Read)})
 
 
+def open_ended(tensor: Tensor) -> bool:
+    """Whether it is not known how large ``tensor`` is."""
+    return not all(isinstance(extent, Const) for extent in tensor.shape)
+
+
 def far(tensor: Tensor) -> bool:
     """Whether ``tensor`` is certainly too large to be in a cache when it is walked through."""
+    return (size(tensor) or 0) >= LARGE
+
+
+def size(tensor: Tensor) -> int | None:
+    """The bytes of ``tensor``, if its shape is known."""
     known = [extent.value for extent in tensor.shape if isinstance(extent, Const)]
-    return len(known) == len(tensor.shape) and BYTES[STORED[tensor.dtype]] * prod(known) >= LARGE
+    whole = len(known) == len(tensor.shape)
+    return BYTES[STORED[tensor.dtype]] * prod(known) if whole else None

@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 
 from eqsatad.backends.blocks import buffers_of
-from eqsatad.backends.cpu.code.expressions import Expressions, Point
+from eqsatad.backends.cpu.code.expressions import Expressions
+from eqsatad.backends.cpu.code.points import Point
 from eqsatad.backends.cpu.code.scalars import BYTES, STORED
 from eqsatad.backends.cpu.code.text import Module, Value, Writer, number
 from eqsatad.backends.cpu.runtime.workspace import ALIGNMENT

@@ -10,10 +10,11 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Collection
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
-from threading import Lock
+from threading import RLock
 from typing import Any
 
 import llvmlite
@@ -23,7 +24,6 @@ from eqsatad import cache as disk
 from eqsatad.errors import BackendError
 
 VARIABLE = "EQSATAD_CPU"
-_lock = Lock()
 # How much LLVM optimises: the next level takes up to nine times as long on tiles, and its loop
 # passes undo interleaved stores.
 LEVEL = 2
@@ -61,6 +61,20 @@ CPUS: dict[str, tuple[str, tuple[str, ...]]] = {
 # What LLVM calls the CPU of each architecture that has nothing but what all have.
 PLAIN = {"aarch64": "generic"}
 GENERIC = {INTEL: "x86-64", ARM: "aarch64"}
+
+
+def lock() -> AbstractContextManager[bool]:
+    """A lock for one thread at a time, any number of times; a fork waits until it is free."""
+    made = RLock()
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(
+            before=made.acquire, after_in_parent=made.release, after_in_child=made.release
+        )
+    return made
+
+
+# LLVM has locks of its own, which would stay taken in a child that is forked in their midst.
+_lock = lock()
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from eqsatad.backends.extents import value
-from eqsatad.backends.kernel import STORAGE, Array
+from eqsatad.backends.storage import STORAGE, Array
 from eqsatad.loops.nest import LoopProgram
 
 # A cache line, and the longest vector.

@@ -37,9 +37,13 @@ SHARED = 1.5
 MOST = 32
 # Operations on vectors for each line that is asked for.
 OPERATIONS = 9
-# How many pieces a copy reads in turns before it goes on in one of them, and bytes to there.
+# How many pieces a copy reads in turns before it goes on in one of them, and bytes to there; the
+# same for one that reads what lies in a row.
 PIECES = 16
 FURTHER = 128
+ALONG = 1024
+# The part of the second cache in which the rest of a program may leave what a copy reads.
+LEFT = 1 / 16
 
 
 @dataclass(frozen=True)
@@ -88,11 +92,31 @@ def _strips(tile: Tile) -> Iterator[Loop]:
 
 
 def _copied(read: Read, tile: Tile, caches: Caches) -> Asked | None:
-    """What a tile without sums asks for: the next of each of the pieces that it reads in turns."""
-    form, width = flat(read.tensor, read.indices), BYTES[STORED[read.tensor.dtype]]
+    """What a tile without sums asks for."""
     everywhere = {loop.axis: float(length(loop) or 1) for loop in tile.loops}
-    if footprint(read, everywhere) <= FAR_PART * caches.far or not _plain(read):
+    size = footprint(read, everywhere)
+    if not _plain(read) or size <= LEFT * caches.far:
         return None
+    found = _piece(read, tile) if size > FAR_PART * caches.far else None
+    return _along(read, tile) if found is None and tile.turned is not None else found
+
+
+def _along(read: Read, tile: Tile) -> Asked | None:
+    """What lies further along, if tiles turn one after the other what lies in a row.
+
+    Of short rows that are read one by one a CPU foresees less than of a run of vectors.
+    """
+    form, width = flat(read.tensor, read.indices), BYTES[STORED[read.tensor.dtype]]
+    inner = next((loop for loop in reversed(tile.order) if _tiles(tile, loop) > 1), None)
+    if inner is None:
+        return None
+    step = form.coefficient(inner.axis) * tile.step(inner.axis) * width
+    return Asked(read, None, (step * ceil(ALONG / step),)) if 0 < step < LEAP else None
+
+
+def _piece(read: Read, tile: Tile) -> Asked | None:
+    """The next of each of the pieces that a tile reads in turns, if these are many."""
+    form, width = flat(read.tensor, read.indices), BYTES[STORED[read.tensor.dtype]]
     back, pieces = 0, 1
     rows = [(axis, 1, count) for axis, count in tile.counts.items() if axis is not tile.lane]
     tiles = [(loop.axis, tile.step(loop.axis), _tiles(tile, loop)) for loop in tile.order]

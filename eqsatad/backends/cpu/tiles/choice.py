@@ -11,8 +11,9 @@ from eqsatad.backends.cpu.code.scalars import BYTES, COMPUTED
 from eqsatad.backends.cpu.runtime.caches import Caches
 from eqsatad.backends.cpu.tiles.costs import Leaf, Work, cheapest
 from eqsatad.backends.cpu.tiles.fusion import fused, spelled_out
-from eqsatad.backends.cpu.tiles.modest import modest, whole
-from eqsatad.backends.cpu.tiles.tile import Tile, added, chain, independent, length, most
+from eqsatad.backends.cpu.tiles.modest import accessible, dealt, frugal, modest, whole
+from eqsatad.backends.cpu.tiles.slices import cut
+from eqsatad.backends.cpu.tiles.tile import Tile, added, chain, independent, length, most, uneven
 from eqsatad.loops.nest import (
     Assign,
     Block,
@@ -67,21 +68,30 @@ def plan(
         return None
     lanes = vector // max(BYTES[COMPUTED[store.buffer.dtype]] for store in stores)
     known = {loop: length(loop) for loop in loops}
-    uneven = _uneven(body)
-    even = [loop for loop in loops if loop.axis not in uneven]
+    fixed = uneven(body)
+    even = [loop for loop in loops if loop.axis not in fixed]
     rows = [loop for loop in even if known[loop] is not None or vectors is not None]
     assumed = (vectors or 0) * lanes
     longest = {loop: _assumed(loop, assumed) if n is None else n for loop, n in known.items()}
     tiles = _candidates(longest, rows, body, work.leaves, lanes, registers, exact)
     unknown = [loop.axis for loop in loops if known[loop] is None]
-    if unknown:
-        fitting = whole(list(tiles), work)
-        tiles = iter(fitting if vectors is None else modest(fitting, work, unknown, vectors))
-    best = cheapest(tiles, work, caches or Caches())
-    if best is None or vectors is None:
-        return best
+    caches = caches or Caches()
+    if not unknown:
+        return cheapest(tiles, work, caches)
+    fitting = whole(list(tiles), work)
+    if vectors is None:
+        return cheapest(iter(fitting), work, caches)
+    if vectors > 1:
+        fitting = [dealt(tile, unknown) for tile in fitting if accessible(tile, unknown)]
+    slices = cut(body, caches) if vectors > 1 else None
+    # What tiles read of a slice is near, whichever they are.
+    around = caches if slices is None else None
+    best = frugal(modest(fitting, work, unknown, vectors, around), work, around)
+    if best is None:
+        return None
     masked = best.lane if vectors == 0 else None
-    return replace(best, sure=frozenset(axis for axis in unknown if axis is not masked))
+    sure = frozenset(axis for axis in unknown if axis is not masked)
+    return replace(best, sure=sure, slices=None if best.inner else slices)
 
 
 def _assumed(loop: For, extent: int) -> int:
@@ -161,16 +171,6 @@ def _fits(count: int, counts: Mapping[Axis, int], accumulators: int, registers: 
     smallest = min(sides)
     usable = registers - registers // SPARE
     return accumulators * count * prod(counts.values()) + smallest + 1 <= usable
-
-
-def _uneven(body: Block) -> frozenset[Axis]:
-    """The axes on which bounds or conditions inside ``body`` depend."""
-    found: set[Axis] = set()
-    for statement in statements(body):
-        if isinstance(statement, For | If):
-            for expr in expressions_of(statement):
-                found |= expr.free
-    return frozenset(found)
 
 
 def _branches_on_locals(body: Block) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import ceil, prod
 
 from eqsatad.backends.access import flat
-from eqsatad.backends.cpu.code.expressions import PICKED
+from eqsatad.backends.cpu.code.loads import PICKED
 from eqsatad.backends.cpu.code.scalars import BYTES, STORED
 from eqsatad.backends.cpu.runtime.caches import Caches
 from eqsatad.backends.cpu.tiles.reuse import LINE as LINE_BYTES
@@ -38,6 +38,8 @@ LINE = 16
 # An accumulator that is put away and fetched again between strips, and starting a strip.
 KEEP = 2.0
 START = 10.0
+# Lengths for which neighbours that are dealt out are to fit, which depends on the length.
+LENGTHS = (14, 28, 32, 64)
 # Strips that gain less than this are left out: caches are shared with other work.
 DOUBT = 1.05
 
@@ -154,9 +156,14 @@ def cycles(tile: Tile, work: Work, caches: Caches | None) -> float:
         total += trips * copies * (1 if id(store) in together else _stored(tile, store))
     results = float(copies)
     for axis, extent in work.extents.items():
-        step = tile.step(axis)
-        results *= extent / (ceil(extent / step) * step)
+        results /= _waste(tile, axis, extent)
     return total / (results * (max(1, tile.lanes) if not tile.inner else 1))
+
+
+def _waste(tile: Tile, axis: Axis, extent: int) -> float:
+    """How many times as many values of ``axis`` tiles take as there are."""
+    lengths = LENGTHS if axis is tile.dealt else (extent,)
+    return sum(tile.covered(axis, each) / each for each in lengths) / len(lengths)
 
 
 def _coupled(tile: Tile, work: Work) -> list[tuple[Store, Store]]:

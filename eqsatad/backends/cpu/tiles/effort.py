@@ -1,8 +1,9 @@
 """How long statements take, roughly: what decides whether threads are worth waking.
 
 In picoseconds, as an index expression of sizes. Bounds that depend on outer loops are taken at
-the middle of these loops; a loop whose bounds are data or locals is taken to run in full; of a
-condition both sides count.
+the middle of these loops; a loop whose bounds are data or locals is taken to run in full. Of a
+condition both sides count, but what is done where a local is above a constant is an exception: the
+results that are worked out again, see `repairs`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Mapping
 from eqsatad.loops.nest import Accumulate, Assign, Block, For, If, Statement, Store
 from eqsatad.terms.linear import normal
 from eqsatad.terms.nodes import Apply, Const, Expr, Read, Var
-from eqsatad.terms.ops import ADD, FLOORDIV, MAX, MUL, OPS, SUB, Op
+from eqsatad.terms.ops import ADD, FLOORDIV, GT, MAX, MUL, OPS, SUB, Op
 from eqsatad.terms.walk import postorder, substitute
 
 OPERATION = 200
@@ -50,6 +51,8 @@ def _one(statement: Statement, middles: Mapping[Expr, Expr]) -> Expr:
             middle = Apply(FLOORDIV, (Apply(ADD, (start, stop)), index(2)))
             inner = effort(body, {**middles, axis: substitute(middle, middles)})
             return Apply(MUL, (trips(statement, middles), inner))
+        case If(Apply(op, (Var(), Const())) as cond, _, other) if op is GT:
+            return Apply(ADD, (index(_values(cond)), effort(other, middles)))
         case If(cond, then, other):
             sides = Apply(ADD, (effort(then, middles), effort(other, middles)))
             return Apply(ADD, (index(_values(cond)), sides))

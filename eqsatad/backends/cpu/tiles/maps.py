@@ -13,9 +13,10 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from eqsatad.backends.access import flat
-from eqsatad.backends.cpu.code.expressions import PERMUTES, PICKED, repeating
+from eqsatad.backends.cpu.code.loads import PERMUTES, PICKED, repeating
 from eqsatad.backends.cpu.code.scalars import BYTES, STORED
 from eqsatad.backends.cpu.tiles.fusion import fused
+from eqsatad.backends.cpu.tiles.reuse import SETS, WAYS
 from eqsatad.backends.cpu.tiles.tile import Tile, chain, independent, length, most, stride
 from eqsatad.backends.cpu.tiles.windows import inside, window
 from eqsatad.loops.nest import Block, For, Statement, Store, expressions_of, replaced
@@ -33,9 +34,8 @@ MOST = 8
 WASTE = 1 / 16
 # What a row of a tile must save of its loads to be worth its code.
 WORTH = 0.9
-# Elements so many bytes apart share a set of the nearest cache, which holds so many lines.
-PAGE = 4096
-WAYS = 8
+# The part of a vector from which on a row that no loop can be joined to is worth a vector.
+PART = 0.5
 
 
 def mapped(statement: Statement, vector: int, *, large: bool = False) -> Tile | None:
@@ -44,21 +44,31 @@ def mapped(statement: Statement, vector: int, *, large: bool = False) -> Tile | 
     With ``large``, loops of unknown length are taken to have a vector, which the tile `needs`.
     """
     loops, body = fused(*chain(statement))
-    found = _tile(loops, body, vector, large)
-    if found is None and vector == PERMUTES and (pair := joined(loops, body)) is not None:
-        found = _tile(*pair, vector, period=length(loops[-1]))
-    return found
+    found = _tile(loops, body, vector, large=large)
+    if found is not None or vector != PERMUTES:
+        return found
+    pair = joined(loops, body)
+    ways = [(loops, body, None), *([] if pair is None else [(*pair, length(loops[-1]))])]
+    tried = (
+        _tile(around, inner, vector, least, period=period)
+        for least in (1.0, PART)
+        for around, inner, period in reversed(ways)
+    )
+    return next(filter(None, tried), None)
 
 
 def _tile(
     loops: Sequence[For],
     body: Block,
     vector: int,
+    least: float = 1.0,
+    *,
     large: bool = False,
     period: int | None = None,
 ) -> Tile | None:
     """The tile with vectors along the innermost of ``loops`` where that is possible.
 
+    A loop has at least the part ``least`` of a vector, and less than one is under a mask.
     ``period`` is the length of a loop that is joined to it; what such a short one moves over is
     read whole and permuted.
     """
@@ -82,7 +92,7 @@ def _tile(
         extent = length(loop)
         open_ended = extent is None and large and most(loop) is None
         unknown = frozenset({loop.axis} if open_ended else ())
-        if (unknown or (extent or 0) >= lanes) and _along(loop.axis, stores, whole):
+        if (unknown or (extent or 0) >= least * lanes) and _along(loop.axis, stores, whole):
             rows = (
                 _steady(loops, loop.axis, reads)
                 if permuted
@@ -179,7 +189,7 @@ def _crowded(places: set[Access], axis: Axis) -> bool:
     lines = set()
     for tensor, form in places:
         step = form.coefficient(axis)
-        if not step or step * BYTES[STORED[tensor.dtype]] % PAGE:
+        if not step or step * BYTES[STORED[tensor.dtype]] % SETS:
             return False
         lines.add((tensor, round(form.const / step)))
     return len(lines) > WAYS

@@ -15,8 +15,10 @@ from math import ceil, gcd, prod
 
 from eqsatad.backends.access import flat
 from eqsatad.backends.cpu.code.scalars import BYTES, STORED
+from eqsatad.backends.cpu.rewrites.streams import open_ended
 from eqsatad.backends.cpu.runtime.caches import Caches
-from eqsatad.terms.nodes import Axis, Read
+from eqsatad.terms.nodes import Axis, Read, Size
+from eqsatad.terms.walk import postorder
 
 # Bytes of a cache line.
 LINE = 64
@@ -36,6 +38,9 @@ SOLE = 3
 # Bytes after which lines belong to the same set of the nearest cache, and lines in a set.
 SETS = 4096
 WAYS = 8
+
+# What a size is taken for in a stride: few strides are powers of two.
+STRIDE = 72
 
 Extents = Mapping[Axis, float]
 
@@ -59,7 +64,7 @@ def traffic(reads: Sequence[Read], inside: Extents, loops: Sequence[Loop], cache
     total = 0.0
     for read in reads:
         # Small arrays are near after a while, however they are walked through.
-        large = footprint(read, everywhere) > caches.far
+        large = footprint(read, everywhere) > caches.far or open_ended(read.tensor)
         piece = _pieces(read, inside)[0] if large else AHEAD * LINE
         for size, between in sources(read, reads, inside, loops):
             total += size / _speed(between, caches, piece)
@@ -138,8 +143,13 @@ def steps(read: Read) -> tuple[tuple[int, tuple[frozenset[Axis], ...]], ...]:
     """How many bytes apart the elements along groups of axes are, the nearest first."""
     width = BYTES[STORED[read.tensor.dtype]]
     found: dict[int, list[frozenset[Axis]]] = {}
+    unknown: dict[frozenset[Axis], int] = {}
     for coef, atom in flat(read.tensor, read.indices).terms:
         axes = atom.free
-        if axes:
+        if axes and (sizes := sum(isinstance(node, Size) for node in postorder(atom))):
+            unknown[axes] = unknown.get(axes, 0) + coef * width * STRIDE**sizes
+        elif axes:
             found.setdefault(abs(coef) * width, []).append(axes)
+    for axes, step in unknown.items():
+        found.setdefault(abs(step), []).append(axes)
     return tuple((step, tuple(found[step])) for step in sorted(found))

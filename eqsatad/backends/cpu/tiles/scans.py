@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eqsatad.backends.cpu.code.expressions import Expressions, Local, Place, Point
+from eqsatad.backends.cpu.code.expressions import Expressions
 from eqsatad.backends.cpu.code.memory import shuffled
+from eqsatad.backends.cpu.code.points import Local, Place, Point
 from eqsatad.backends.cpu.code.scalars import BYTES, COMPUTED
 from eqsatad.backends.cpu.code.statements import Statements
 from eqsatad.backends.cpu.code.text import FLOAT_BITS, Value, Writer, number, splat
@@ -39,8 +40,11 @@ class Running:
     direction: int
 
 
-def scanned(statement: Statement, vector: int) -> Tile | None:
-    """The tile for ``statement`` if it is a running sum along rows."""
+def scanned(statement: Statement, vector: int, *, many: bool = False) -> Tile | None:
+    """The tile for ``statement`` if it is a running sum along rows.
+
+    If their number is not known they are taken to be ``many``; the tile says what it `needs`.
+    """
     loops, body = chain(statement)
     running = recognised(body)
     if not loops or running is None:
@@ -50,8 +54,10 @@ def scanned(statement: Statement, vector: int) -> Tile | None:
         return None
     lanes = vector // BYTES[COMPUTED[running.start.var.dtype]]
     rows = loops[-1]
-    count = ROWS if (length(rows) or 0) >= ROWS else 1
-    return Tile(tuple(loops), body, running.loop.axis, lanes, True, {rows.axis: count})
+    known = length(rows)
+    count = ROWS if (many if known is None else known >= ROWS) else 1
+    sure = frozenset({rows.axis} if known is None else ())
+    return Tile(tuple(loops), body, running.loop.axis, lanes, True, {rows.axis: count}, sure=sure)
 
 
 def recognised(body: Block) -> Running | None:

@@ -39,7 +39,7 @@ def strips(
     cuts = [loop for loop in sums(tile.body) if _common(tile, loop)]
     if not all(loop.tiles for loop in loops) or not cuts or _fits(reads, inside, loops, caches):
         return None
-    points = prod(inside[loop.axis] for loop in _tower(tile.body))
+    points = prod(inside[loop.axis] for loop in tower(tile.body))
     extents = dict(inside)
     for depth, loop in enumerate(cuts):
         size = length(loop) or 1
@@ -71,7 +71,7 @@ def _fits(
 
 def _common(tile: Tile, loop: For) -> bool:
     """Whether all points of ``tile`` run ``loop`` over the same values."""
-    (own,) = (each for each in _tower(tile.body) if each.axis is loop.axis)
+    (own,) = (each for each in tower(tile.body) if each.axis is loop.axis)
     return all(tile.step(axis) == 1 for axis in own.start.free | own.stop.free)
 
 
@@ -83,7 +83,7 @@ def sums(body: Block) -> tuple[For, ...]:
     if not carried(body):
         return ()
     found: list[For] = []
-    for loop in _tower(body):
+    for loop in tower(body):
         if not (loop.start.free or loop.stop.free or length(loop) is None):
             found.append(loop)
             continue
@@ -93,7 +93,7 @@ def sums(body: Block) -> tuple[For, ...]:
     return tuple(found)
 
 
-def _tower(body: Block) -> list[For]:
+def tower(body: Block) -> list[For]:
     """The only loop of ``body``, and those that are all of what is in it."""
     (loop,) = (each for each in body if isinstance(each, For))
     found = [loop]

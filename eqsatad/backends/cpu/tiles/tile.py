@@ -3,8 +3,7 @@
 A nest of parallel loops around reductions is run a tile at a time: `counts` neighbours along some
 axes, and a vector along the `lane` axis, each with accumulators of their own, so that a value
 that is loaded serves several of them. The lane axis is one of the parallel loops, or else the
-innermost reduction, whose partial sums are added up at the end. `tilechoice` finds the tile of a
-nest.
+innermost reduction, whose partial sums are added up at the end. `choice` finds the tile of a nest.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from eqsatad.loops.nest import (
     Assign,
     Block,
     For,
+    If,
     Statement,
     Store,
     expressions_of,
@@ -62,6 +62,14 @@ class Strips:
 
 
 @dataclass(frozen=True)
+class Slices:
+    """The two outer ``loops`` of a sum, of which ``size`` values of both are run at a time."""
+
+    loops: tuple[For, ...]
+    size: Expr
+
+
+@dataclass(frozen=True)
 class Asked:
     """Lines that are asked for ahead: so many bytes from ``read``, in the sum over ``inside``.
 
@@ -84,8 +92,9 @@ class Tile:
     ``block`` is the number of tiles that one vector along the lane axis is run through before the
     next one, 0 if that does not matter.
     ``columns`` says that the vectors of a tile run one after the other, each with all its rows.
-    ``sure`` are the axes along which it is only run where it fits, see `needs`. For ``asked``,
-    see `ahead`.
+    ``sure`` are the axes along which it is only run where it fits, see `needs`. Some tiles have one
+    neighbour less along the axis ``dealt``, so that all together cover the loop but not more. For
+    ``asked``, see `ahead`.
     """
 
     loops: tuple[For, ...]
@@ -96,9 +105,11 @@ class Tile:
     counts: Mapping[Axis, int] = field(default_factory=dict)
     turned: Axis | None = None
     strips: Strips | None = None
+    slices: Slices | None = None
     block: int = 0
     columns: bool = False
     sure: frozenset[Axis] = frozenset()
+    dealt: Axis | None = None
     asked: tuple[Asked, ...] = ()
 
     @property
@@ -107,13 +118,23 @@ class Tile:
         return conjunction(
             Apply(GE, (normal(Apply(SUB, (loop.stop, loop.start))), Const(step, "index")))
             for loop in self.loops
-            if loop.axis in self.sure and (step := self.step(loop.axis)) > 1
+            if loop.axis in self.sure and (step := self.fewest(loop.axis)) > 1
         )
 
     def step(self, axis: Axis) -> int:
         """How many values of ``axis`` a tile takes."""
         wide = self.lanes if axis is self.lane and self.lanes else 1
         return self.counts.get(axis, 1) * wide
+
+    def fewest(self, axis: Axis) -> int:
+        """How many values of ``axis`` the smallest tile takes."""
+        return self.step(axis) - (axis is self.dealt)
+
+    def covered(self, axis: Axis, extent: int) -> int:
+        """How many values of ``axis`` all tiles along ``extent`` take, some of them twice."""
+        tiles = ceil(extent / self.step(axis))
+        fewest = tiles * self.fewest(axis)
+        return max(extent, fewest) if axis is self.dealt else fewest
 
     @property
     def order(self) -> tuple[For, ...]:
@@ -212,6 +233,16 @@ def _told_apart(form: Linear, axes: set[Axis]) -> set[Axis]:
             return set()
         reach += coef * (high or 0)
     return {atom for _, atom in own}
+
+
+def uneven(body: Block) -> frozenset[Axis]:
+    """The axes on which bounds or conditions inside ``body`` depend."""
+    found: set[Axis] = set()
+    for statement in statements(body):
+        if isinstance(statement, For | If):
+            for expr in expressions_of(statement):
+                found |= expr.free
+    return frozenset(found)
 
 
 def added(statement: Assign) -> Expr | None:

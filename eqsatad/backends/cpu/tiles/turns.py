@@ -1,24 +1,26 @@
 """Copies that change which axis is contiguous, a square of vectors at a time.
 
 Vectors are read along the axis that is contiguous in the source, turned in registers, and written
-along the one that is contiguous in the target, so that no element moves alone. Stores that fill
-the gaps of each other, one of which may store a constant, are written together.
+along the one that is contiguous in the target, so that no element moves alone. What is made of an
+element is worked out before it is turned. Stores that fill the gaps of each other, one of which may
+store a constant, are written together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import ceil, log2
 
-from eqsatad.backends.cpu.code.expressions import Expressions, Point
+from eqsatad.backends.cpu.code.expressions import Expressions
 from eqsatad.backends.cpu.code.memory import masked_store, shuffled
+from eqsatad.backends.cpu.code.points import Point
 from eqsatad.backends.cpu.code.scalars import BYTES, COMPUTED, STORED
 from eqsatad.backends.cpu.code.text import Value, Writer, number
 from eqsatad.backends.cpu.tiles.fusion import fused
 from eqsatad.backends.cpu.tiles.tile import Tile, chain, length, most, pairs, stride
 from eqsatad.loops.nest import For, Statement, Store
-from eqsatad.terms.nodes import Const, Read
+from eqsatad.terms.nodes import Apply, Const, Expr, Read
 
 # Squares smaller than this are copied as they are.
 LEAST = 4
@@ -35,8 +37,9 @@ def turn(statement: Statement, vector: int, *, vectors: int | None = None) -> Ti
     """
     loops, body = fused(*chain(statement))
     stores = [each for each in body if isinstance(each, Store)]
-    reads = [store.value for store in stores if isinstance(store.value, Read)]
-    if not reads or len(stores) < len(body) or not _copies(stores):
+    values = [node for store in stores for node in _values(store.value)]
+    reads = [node for node in values if isinstance(node, Read)]
+    if not reads or len(stores) < len(body) or not _moved(values, stores):
         return None
     along, across = _contiguous(loops, reads, stores)
     if along is None or across is None or along is across:
@@ -58,16 +61,27 @@ def _side(vectors: int, lanes: int) -> int:
     return lanes if vectors > 1 else lanes // 2
 
 
-def _copies(stores: Sequence[Store]) -> bool:
-    """Whether all store elements of one kind as they are, or constants."""
-    kinds = {store.buffer.dtype for store in stores} | {store.value.dtype for store in stores}
+def _values(root: Expr) -> Iterator[Expr]:
+    """All that ``root`` is made of, without the places that are read."""
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        yield node
+        if not isinstance(node, Read):
+            stack.extend(node.children)
+
+
+def _moved(values: Sequence[Expr], stores: Sequence[Store]) -> bool:
+    """Whether ``stores`` are of ``values`` of their own kind, made of reads and numbers alone."""
+    kinds = {store.buffer.dtype for store in stores} | {value.dtype for value in values}
     targets = {store.buffer for store in stores}
     return (
         len(kinds) == 1
         and all(STORED[kind] == COMPUTED[kind] for kind in kinds)
         and all(
-            isinstance(value, Const) or (isinstance(value, Read) and value.tensor not in targets)
-            for value in (store.value for store in stores)
+            isinstance(value, Const | Apply)
+            or (isinstance(value, Read) and value.tensor not in targets)
+            for value in values
         )
     )
 
@@ -75,12 +89,24 @@ def _copies(stores: Sequence[Store]) -> bool:
 def _contiguous(
     loops: Sequence[For], reads: Sequence[Read], stores: Sequence[Store]
 ) -> tuple[For | None, For | None]:
-    """The loops along which elements are neighbours where they are read, and where stored."""
-    along = (loop for loop in loops if all(_step(read, loop) == 1 for read in reads))
-    across = (
-        loop for loop in loops if all(0 < (_step(store, loop) or 0) <= NEAR for store in stores)
+    """The loops along which elements are neighbours where they are read, and where stored.
+
+    Some are far from each other along the latter, and the others may be the same for a vector.
+    """
+    across = next(
+        (loop for loop in loops if all(0 < (_step(store, loop) or 0) <= NEAR for store in stores)),
+        None,
     )
-    return next(along, None), next(across, None)
+    if across is None:
+        return None, None
+    turned = [read for read in reads if across.axis in read.free and _step(read, across) != 1]
+    along = (
+        loop
+        for loop in loops
+        if any(_step(read, loop) == 1 for read in turned)
+        and all(_step(read, loop) in (0, 1) for read in reads)
+    )
+    return next(along, None), across
 
 
 def _step(access: Read | Store, loop: For) -> int | None:

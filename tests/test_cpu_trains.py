@@ -1,0 +1,95 @@
+"""Which steps are run in turns over the same rows: see `trains`."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from eqsatad.backends import build
+from eqsatad.backends.cpu.code.tilewriter import spread
+from eqsatad.backends.cpu.tiles.tile import Tile
+from eqsatad.backends.cpu.tiles.trains import coupled, rows_of
+from eqsatad.loops.lower import lower
+from eqsatad.loops.nest import For, Store
+from eqsatad.terms import builders as ea
+from eqsatad.terms.nodes import Axis, Placeholder, Read
+from tests.loop_programs import index
+
+A, B, C, D = (Placeholder(name, (index(65), index(32)), "float32") for name in "ABCD")
+
+
+def copy(to, source, further=0, start=0):
+    """A loop in which row ``i`` of ``to`` becomes row ``i + further`` of ``source``."""
+    i, j = Axis("i", index(64)), Axis("j", index(32))
+    body = (Store(to, (i, j), Read(source, (i + further, j))),)
+    return For(i, index(start), i.extent, (For(j, index(0), j.extent, body, True),), True)
+
+
+def rows(to, source, further=0):
+    return rows_of((copy(to, source, further),), None)
+
+
+@pytest.mark.parametrize(
+    ("train", "after", "expected"),
+    [
+        ([rows(B, A)], rows(C, B), True),
+        ([rows(B, A)], rows(C, B, further=1), False),
+        ([rows(B, A)], rows(A, C), True),
+        ([rows(B, A, further=1)], rows(A, B), False),
+        ([rows(B, A, further=1), rows(C, B)], rows(A, C), False),
+        ([rows(B, A)], rows(D, C), False),
+    ],
+    ids=[
+        "reads what was written",
+        "reads the next row",
+        "writes what was read",
+        "writes what is read later",
+        "writes what the first reads later",
+        "nothing in common",
+    ],
+)
+def test_rows_are_coupled_that_meet_and_touch_no_other_row_that_is_written(train, after, expected):
+    assert coupled(train, after) == expected
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ({"unit": 2}, {"unit": 4}, True),
+        ({"unit": 3}, {"unit": 4}, False),
+        ({"extent": 64}, {"extent": 63}, False),
+        # Four blocks are no fewer pieces of work than the four iterations, but than sixteen.
+        ({}, {"unit": 16}, True),
+        ({}, {"unit": 16, "turns": 4}, False),
+    ],
+    ids=str,
+)
+def test_blocks_of_rows_are_whole_in_each_step_and_enough_to_share(first, second, expected):
+    assert coupled([replace(rows(B, A), **first)], replace(rows(C, B), **second)) == expected
+
+
+def test_iterations_of_a_tile_are_as_many_as_are_shared():
+    outer = copy(B, A)
+    (inner,) = outer.body
+    tile = Tile((outer, inner), inner.body, inner.axis, 16, False, {inner.axis: 1, outer.axis: 4})
+    found = rows_of((outer,), tile)
+    assert (found.unit, found.turns) == (4, 2)
+    assert found.iterations == spread(tile)[1].value
+
+
+def test_loops_that_begin_elsewhere_have_no_rows():
+    assert rows_of((copy(B, A, start=1),), None) is None
+
+
+def test_step_that_reads_other_rows_than_the_one_before_last_wrote_waits():
+    x = ea.placeholder((64, 64), name="x")
+    k = ea.reduce_axis((0, 64), name="k")
+    total = ea.compute((64,), lambda i: ea.sum(x[i, k] * x[i, k], axis=k), name="total")
+    y = ea.compute((64, 64), lambda i, j: x[i, j] * total[i], name="y")
+    z = ea.compute((64, 64), lambda i, j: y[i, j] + total[63 - i], name="z")
+    array = np.random.default_rng(0).standard_normal((64, 64)).astype("float32")
+    sums = (array * array).sum(1, keepdims=True)
+    found = build(lower([y, z]), "cpu")(array)
+    np.testing.assert_allclose(found[0], array * sums, rtol=1e-5)
+    # Sums of about 64, which may cancel.
+    np.testing.assert_allclose(found[1], array * sums + sums[::-1], rtol=1e-5, atol=1e-4)
