@@ -8,7 +8,7 @@ point. Read the other way it is a scatter: for every point, add to the element i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from eqsatad.rules.conditions import Conditions
@@ -16,9 +16,10 @@ from eqsatad.rules.domain import EXAMPLE_SIZE, Domain, put
 from eqsatad.rules.domains import Domains
 from eqsatad.rules.indices import ATLEAST, ZERO, Guard
 from eqsatad.rules.summands import guarded, onto, summands
+from eqsatad.rules.views import quotient_parts
 from eqsatad.terms.linear import Linear, atom, expression, linear
-from eqsatad.terms.nodes import SUM, Axis, Expr, Reduce, Scatter
-from eqsatad.terms.walk import conjuncts, constant, fresh, substitute
+from eqsatad.terms.nodes import SUM, Axis, Expr, Read, Reduce, Scatter
+from eqsatad.terms.walk import conjuncts, constant, fresh, postorder, substitute
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,8 @@ def as_scatter(
     landing = {axis: expression(form) for axis, form in (position.targets | over).items()}
     moved = domain.substitution
     landing = {axis: substitute(target, moved) for axis, target in landing.items()}
+    # Once the range of data is known, the digits of data need no care for negative numbers.
+    domain = replace(domain, guards=tuple(sorted(domain.guards, key=_divides_data)))
     cond, spread = onto(domain, found.opaque, value)
     return Scatter(
         domain.axes,
@@ -123,6 +126,15 @@ def solved_for(guards: Sequence[Guard], axes: Sequence[Axis]) -> Position | None
         last = linear(axis.extent) - Linear(1, ())
         kept += [(ATLEAST, target), (ATLEAST, last - target)]
     return Position(targets, tuple(kept)) if targets else None
+
+
+def _divides_data(guard: Guard) -> bool:
+    """Whether a quotient is in ``guard`` that depends on data."""
+    return any(
+        quotient_parts(node) is not None and any(isinstance(part, Read) for part in postorder(node))
+        for _, root in guard[1].terms
+        for node in postorder(root)
+    )
 
 
 def _tests(term: Expr) -> int:

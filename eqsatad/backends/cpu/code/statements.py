@@ -30,8 +30,9 @@ from eqsatad.loops.nest import (
     expressions_of,
     statements,
 )
-from eqsatad.terms.nodes import Apply, Expr, Read, Select, Var
-from eqsatad.terms.ops import ADD, AND, MUL, OR
+from eqsatad.terms.linear import linear
+from eqsatad.terms.nodes import Apply, Const, Expr, Read, Select, Var
+from eqsatad.terms.ops import ADD, AND, GE, MUL, OR
 from eqsatad.terms.walk import postorder
 
 # A running sum or product may be split into several that are combined at the end.
@@ -51,6 +52,22 @@ def lanes_of(loop: For, vector: int) -> int:
     if not dtypes or "bool" in dtypes:
         return 0
     return vector // max(BYTES[COMPUTED[dtype]] for dtype in dtypes)
+
+
+def _between(cond: Expr, block: Block) -> tuple[Expr, int, Block] | None:
+    """What ``cond`` and the condition that is all of ``block`` say lies between 0 and a number.
+
+    With that number and what is inside both; None where they say anything else.
+    """
+    match cond, block:
+        case (
+            Apply(op, (place, Const(0))),
+            (If(Apply(other, (left, Const(0))), then, ()),),
+        ) if op is GE and other is GE and place.dtype == left.dtype == "index":
+            last = linear(place) + linear(left)
+            if not last.terms and last.const >= 0:
+                return place, last.const, then
+    return None
 
 
 def _branchless(cond: Expr, block: Block) -> bool:
@@ -225,7 +242,11 @@ class Statements:
         return value
 
     def _choice(self, cond: Expr, then: Block, other: Block, points: Sequence[Point]) -> None:
-        tests = [self.expressions.value(cond, point) for point in points]
+        if not other and (found := _between(cond, then)) is not None:
+            place, last, then = found
+            tests = [self._within(self.expressions.value(place, p), last) for p in points]
+        else:
+            tests = [self.expressions.value(cond, point) for point in points]
         if not other and _branchless(cond, then):
             self._chosen(then, list(zip(points, tests, strict=True)))
             return
@@ -252,6 +273,10 @@ class Statements:
                 more = self.assigned(statement.var, statement.value, point)
                 value = self.w.select(test, more, before)
                 self.expressions.assign(statement.var, value, point)
+
+    def _within(self, place: Value, last: int) -> Value:
+        """Whether ``place`` is 0 to ``last``: a negative number is large without its sign."""
+        return self.w.compare("icmp ule", place, number(last, "i64"))
 
     def _negated(self, test: Value) -> Value:
         return self.w.two("xor", test, Value("true", "i1"))
