@@ -61,11 +61,11 @@ def test_row_of_the_readme_holds(row_file: Path) -> None:
 
 
 def test_row_of_the_readme_does_what_no_row_of_the_catalog_does(row_file: Path) -> None:
-    guard = (ATLEAST, linear((A - OUT) // 3))
+    guard = (ATLEAST, linear(A // 3 - OUT))
     plain, more = Engine.of(CATALOG), Engine.of(CATALOG + load_file(row_file))
     assert plain.indices.guards([guard]) == [guard]
-    assert more.indices.guards([guard]) == [(ATLEAST, linear(A - OUT))]
-    assert more.tally.matches["floor-not-negative"] == 1
+    assert more.indices.guards([guard]) == [(ATLEAST, linear(A - 3 * OUT))]
+    assert more.tally.matches["floor-reaches"] == 1
 
 
 def test_readme_shows_how_a_row_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
