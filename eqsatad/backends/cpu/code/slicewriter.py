@@ -9,7 +9,7 @@ from dataclasses import replace
 from eqsatad.backends.cpu.code.expressions import Expressions
 from eqsatad.backends.cpu.code.points import Place, Point
 from eqsatad.backends.cpu.code.statements import Statements
-from eqsatad.backends.cpu.code.stripwriter import FIRST, Strip, StripWriter
+from eqsatad.backends.cpu.code.stripwriter import FIRST, PartWriter, Strip
 from eqsatad.backends.cpu.code.text import Value, Writer, number
 from eqsatad.backends.cpu.tiles.effort import index
 from eqsatad.backends.cpu.tiles.tile import Slices, Tile
@@ -19,8 +19,8 @@ from eqsatad.terms.nodes import Apply, Axis, Expr, Tensor
 from eqsatad.terms.ops import ADD, FLOORDIV, MAX, MIN, MUL, SUB
 
 
-class SliceWriter(StripWriter):
-    """Writes tiles whose accumulators are in ``kept`` between slices."""
+class SliceWriter(PartWriter):
+    """Writes tiles by slices, whose size a call decides."""
 
     def __init__(
         self,
@@ -30,11 +30,7 @@ class SliceWriter(StripWriter):
         kept: Tensor,
         slices: Slices,
     ) -> None:
-        self.w: Writer = expressions.w
-        self.expressions = expressions
-        self.statements = statements
-        self.tile = tile
-        self.kept = kept
+        super().__init__(expressions, statements, tile, kept)
         self.slices = slices
         # Where a slice starts and stops: in the whole range, and along the outermost loop.
         outer, inner = slices.loops

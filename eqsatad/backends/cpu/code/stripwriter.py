@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -32,8 +33,8 @@ class Strip:
     last: Value
 
 
-class StripWriter:
-    """Writes tiles whose accumulators are in ``kept`` between strips."""
+class PartWriter(ABC):
+    """Writes tiles whose accumulators are in ``kept`` between parts of a sum."""
 
     def __init__(
         self, expressions: Expressions, statements: Statements, tile: Tile, kept: Tensor
@@ -43,32 +44,16 @@ class StripWriter:
         self.statements = statements
         self.tile = tile
         self.kept = kept
-        assert tile.strips is not None, "a tile without strips is written in one go"
-        self.strips: Strips = tile.strips
-        self.cut = Axis(f"{self.strips.loops[-1].axis.name}_strip", _index(self.strips.counts[-1]))
 
-    @contextmanager
+    @abstractmethod
     def loop(
         self, places: Callable[[Writer, Value, Sequence[Value]], Sequence[Value]]
-    ) -> Iterator[Strip]:
-        """A loop over all strips; ``places`` takes a flat number apart."""
-        counts = [number(count, "i64") for count in self.strips.counts]
-        stop = number(self.strips.number, "i64")
-        with self.w.loop(FIRST, stop) as flat:
-            *outer, cut = places(self.w, flat, counts)
-            axes = {
-                loop.axis: Place(self._from(loop, place))
-                for loop, place in zip(self.strips.loops, outer, strict=False)
-            }
-            last = number(self.strips.number - 1, "i64")
-            yield Strip(
-                {**axes, self.cut: Place(cut)},
-                self.w.compare("icmp eq", flat, FIRST),
-                self.w.compare("icmp eq", flat, last),
-            )
+    ) -> AbstractContextManager[Strip]:
+        """A loop over all parts; ``places`` takes a flat number apart."""
 
-    def _from(self, loop: For, place: Value) -> Value:
-        return self.w.two("add nsw", self.expressions.value(loop.start, Point()), place)
+    @abstractmethod
+    def _parts(self) -> tuple[Block, For, Block]:
+        """What is done before the first part, in each, and after the last."""
 
     def write(self, strip: Strip, points: Sequence[Point], tile: Value) -> None:
         """The sums of one strip at ``points``, which are the tile number ``tile``."""
@@ -106,6 +91,41 @@ class StripWriter:
         base = self.w.address(self.expressions.buffers[self.kept], kind, start)
         for place, (var, point) in enumerate(found):
             yield self.w.address(base, kind, number(place * lanes, "i64")), var, point
+
+
+class StripWriter(PartWriter):
+    """Writes tiles by strips of a known size."""
+
+    def __init__(
+        self, expressions: Expressions, statements: Statements, tile: Tile, kept: Tensor
+    ) -> None:
+        super().__init__(expressions, statements, tile, kept)
+        assert tile.strips is not None, "a tile without strips is written in one go"
+        self.strips: Strips = tile.strips
+        self.cut = Axis(f"{self.strips.loops[-1].axis.name}_strip", _index(self.strips.counts[-1]))
+
+    @contextmanager
+    def loop(
+        self, places: Callable[[Writer, Value, Sequence[Value]], Sequence[Value]]
+    ) -> Iterator[Strip]:
+        """A loop over all strips; ``places`` takes a flat number apart."""
+        counts = [number(count, "i64") for count in self.strips.counts]
+        stop = number(self.strips.number, "i64")
+        with self.w.loop(FIRST, stop) as flat:
+            *outer, cut = places(self.w, flat, counts)
+            axes = {
+                loop.axis: Place(self._from(loop, place))
+                for loop, place in zip(self.strips.loops, outer, strict=False)
+            }
+            last = number(self.strips.number - 1, "i64")
+            yield Strip(
+                {**axes, self.cut: Place(cut)},
+                self.w.compare("icmp eq", flat, FIRST),
+                self.w.compare("icmp eq", flat, last),
+            )
+
+    def _from(self, loop: For, place: Value) -> Value:
+        return self.w.two("add nsw", self.expressions.value(loop.start, Point()), place)
 
     def _parts(self) -> tuple[Block, For, Block]:
         """What is done before the first strip, in each, and after the last."""

@@ -14,7 +14,7 @@ from eqsatad.backends.cpu.code.lanesums import along
 from eqsatad.backends.cpu.code.points import Place, Point
 from eqsatad.backends.cpu.code.slicewriter import SliceWriter
 from eqsatad.backends.cpu.code.statements import Statements
-from eqsatad.backends.cpu.code.stripwriter import TRUE, StripWriter
+from eqsatad.backends.cpu.code.stripwriter import TRUE, PartWriter, StripWriter
 from eqsatad.backends.cpu.code.text import Value, Writer, number
 from eqsatad.backends.cpu.tiles.scans import Scan, recognised
 from eqsatad.backends.cpu.tiles.tile import Asked, Tile, length
@@ -170,7 +170,7 @@ class TileWriter:
         self.expressions = expressions
         self.statements = Asking(statements, tile.asked)
         self.tile = tile
-        self.strips: StripWriter | None = None
+        self.strips: PartWriter | None = None
         if kept is not None and tile.slices is not None:
             given = self.statements
             self.strips = SliceWriter(expressions, given, tile, kept, tile.slices)

@@ -117,13 +117,7 @@ define internal i64 @clock() {
 $leave
 ; Chunks of the job with this ticket, until there are no more of them; how many these were.
 define internal i64 @work(ptr %job, i64 %mine) {
-  %left.at = getelementptr %job, ptr %job, i64 0, i32 1
-  %function.at = getelementptr %job, ptr %job, i64 0, i32 2
-  %args.at = getelementptr %job, ptr %job, i64 0, i32 3
-  %start.at = getelementptr %job, ptr %job, i64 0, i32 4
-  %stop.at = getelementptr %job, ptr %job, i64 0, i32 5
-  %chunk.at = getelementptr %job, ptr %job, i64 0, i32 6
-  %count.at = getelementptr %job, ptr %job, i64 0, i32 7
+$places
   br label %look
 look:
   %done = phi i64 [ 0, %0 ], [ %done, %take ], [ %more.done, %run ]
@@ -351,13 +345,7 @@ alone:
   ret void
 post:
   %job = getelementptr [$jobs x %job], ptr @jobs, i64 0, i64 %n
-  %left.at = getelementptr %job, ptr %job, i64 0, i32 1
-  %function.at = getelementptr %job, ptr %job, i64 0, i32 2
-  %args.at = getelementptr %job, ptr %job, i64 0, i32 3
-  %start.at = getelementptr %job, ptr %job, i64 0, i32 4
-  %stop.at = getelementptr %job, ptr %job, i64 0, i32 5
-  %chunk.at = getelementptr %job, ptr %job, i64 0, i32 6
-  %count.at = getelementptr %job, ptr %job, i64 0, i32 7
+$places
   store atomic i64 %count, ptr %left.at monotonic, align 8
   store atomic ptr %function, ptr %function.at monotonic, align 8
   store atomic ptr %args, ptr %args.at monotonic, align 8
@@ -486,6 +474,13 @@ OUTSIDE = (
     "pthread_mutex_unlock", "pthread_cond_init", "pthread_cond_wait", "pthread_cond_signal",
     "clock_gettime",
 )  # fmt: skip
+# Where the words of a job are, of which the first is its ticket.
+PLACES = "\n".join(
+    f"  %{name}.at = getelementptr %job, ptr %job, i64 0, i32 {place}"
+    for place, name in enumerate(
+        ("left", "function", "args", "start", "stop", "chunk", "count"), start=1
+    )
+)
 # The parts of a ticket: one seat, one generation; below are the chunks.
 SEAT = 1 << 32
 GENERATION = SEAT * (SEATS + 1)
@@ -504,6 +499,7 @@ def source(architecture: str, shy: int = SHY) -> str:
         seat=SEAT, seats=SEAT * SEATS, generation=GENERATION, generations=-GENERATION,
         shy=shy, clock=CLOCK_MONOTONIC, leave=LEAVE if hasattr(os, "sched_setaffinity") else STAY,
         declared=f"declare void @{name}({kind})", pause=f"call void @{name}({kind} {argument})",
+        places=PLACES,
     )  # fmt: skip
 
 
