@@ -11,7 +11,7 @@ from eqsatad.backends.cpu.code.source import Machine
 from eqsatad.extract.cost import CPU
 from eqsatad.loops.interpret import run
 from eqsatad.loops.lower import lower
-from eqsatad.loops.nest import Accumulate, For, Store, statements
+from eqsatad.loops.nest import Accumulate, For, If, Store, statements
 from eqsatad.rules.conditions import Conditions
 from eqsatad.rules.indices import ZERO
 from eqsatad.rules.scatters import Prices
@@ -22,23 +22,23 @@ from tests.test_cpu import compiled
 IMAGES = (2, 3, 23, 29)
 
 
-def pooled(kernel, stride, dtype="int32"):
-    """Each window's element at a saved position, and the input."""
+def pooled(kernel, stride, dtype="int32", pad=0):
+    """Each window's element at a saved position, and the input; 0 where that is outside."""
     x = ea.placeholder(IMAGES, name="x", dtype="float64")
-    shape = (*IMAGES[:2], *((side - kernel) // stride + 1 for side in IMAGES[2:]))
+    shape = (*IMAGES[:2], *((side + 2 * pad - kernel) // stride + 1 for side in IMAGES[2:]))
     saved = ea.placeholder(shape, name="saved", dtype=dtype)
     u, v = (ea.reduce_axis((0, kernel), name=name) for name in "uv")
 
     def body(n, c, i, j):
         chosen = saved[n, c, i, j].equal(ea.cast(u * kernel + v, dtype))
-        place = (n, c, i * stride + u, j * stride + v)
-        return ea.sum(ea.select(chosen, x[place], 0.0), axis=(u, v))
+        place = (n, c, i * stride + u - pad, j * stride + v - pad)
+        return ea.sum(ea.select(chosen, x.get(*place), 0.0), axis=(u, v))
 
     return ea.compute(shape, body, "y"), x
 
 
-def gradient(kernel, stride, dtype="int32"):
-    y, x = pooled(kernel, stride, dtype)
+def gradient(kernel, stride, dtype="int32", pad=0):
+    y, x = pooled(kernel, stride, dtype, pad)
     head = ea.placeholder(y.shape, name="head", dtype="float64")
     (adjoint,) = ea.differentiate(y, [x], head)
     return adjoint
@@ -54,15 +54,15 @@ def arrays(adjoint, positions):
     return {name: kinds[name](shape) for name, shape in shapes.items()}
 
 
-def added(kernel, stride, head, saved):
+def added(kernel, stride, head, saved, pad=0):
     """The gradient, element by element."""
-    total = np.zeros(IMAGES)
+    total = np.zeros((*IMAGES[:2], *(side + 2 * pad for side in IMAGES[2:])))
     for place in np.ndindex(*head.shape):
         if 0 <= saved[place] < kernel**2:
             n, c, i, j = place
             u, v = divmod(int(saved[place]), kernel)
             total[n, c, i * stride + u, j * stride + v] += head[place]
-    return total
+    return total[:, :, pad : pad + IMAGES[2], pad : pad + IMAGES[3]]
 
 
 @pytest.mark.parametrize(
@@ -81,12 +81,13 @@ def test_prices_decide_between_gather_and_scatter():
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize("pad", [0, 2, 3])
 @pytest.mark.parametrize(("kernel", "stride"), [(5, 2), (5, 1), (3, 2), (4, 3)])
-def test_positions_outside_of_a_window_add_nothing(kernel, stride, dtype):
-    adjoint = gradient(kernel, stride, dtype)
+def test_positions_outside_of_a_window_or_the_image_add_nothing(kernel, stride, dtype, pad):
+    adjoint = gradient(kernel, stride, dtype, pad)
     given = arrays(adjoint, (-2 * kernel**2, 3 * kernel**2))
     given["saved"] = given["saved"].astype(dtype)
-    expected = added(kernel, stride, **given)
+    expected = added(kernel, stride, **given, pad=pad)
     np.testing.assert_allclose(evaluate([adjoint], given)[0], expected, atol=1e-12)
     (found,) = ea.build([adjoint], target="cpu")(**given)
     np.testing.assert_allclose(found, expected, atol=1e-12)
@@ -95,6 +96,17 @@ def test_positions_outside_of_a_window_add_nothing(kernel, stride, dtype):
 def test_digits_of_a_position_take_no_condition_on_quotients():
     (scatter,) = gradient(5, 2).scatters
     assert "//" not in str(scatter.cond)
+
+
+def test_only_windows_at_the_border_are_tested_against_it():
+    (nest,) = lower([gradient(5, 2, pad=2)]).nests
+    conditions = [
+        sum(isinstance(each, If) for each in statements((part,))) for part in nest.body[1:]
+    ]
+    assert min(conditions) == 2
+    assert len(conditions) == 5
+    program = prepare(lower([gradient(5, 2, pad=2)]), Machine(64, 32))
+    assert [len(nest.body) for nest in program.nests] == [1]
 
 
 def test_data_that_equals_an_index_is_a_guard():

@@ -13,10 +13,12 @@ from functools import reduce
 
 from eqsatad.loops.combine import ARGS, combined, identity
 from eqsatad.loops.domains import Domain
-from eqsatad.loops.forms import Guard
+from eqsatad.loops.forms import Guard, guard
 from eqsatad.loops.phases import parts
-from eqsatad.loops.settle import known, settled
+from eqsatad.loops.settle import has_reads, known, settled
+from eqsatad.terms.linear import Linear, expression
 from eqsatad.terms.nodes import SUM, Axis, Expr, Reduce, Scatter, Select, Stage
+from eqsatad.terms.presburger import span
 from eqsatad.terms.walk import conjunction, conjuncts, map_stage, postorder, substitute
 
 Simplify = Callable[[Sequence[Expr]], Sequence[Expr]]
@@ -76,12 +78,44 @@ def _piece(stage: Stage, part: Domain, adds: bool) -> Piece:
 
 def _additions(stage: Stage, scatter: Scatter) -> list[Piece]:
     zero = identity(SUM, stage.dtype)
-    value = scatter.value
-    if any(True for _ in conjuncts(scatter.cond)):
-        value = Select(scatter.cond, value, zero)
+    value = _guarded(scatter.value, list(conjuncts(scatter.cond)), zero)
     box = Domain(scatter.axes, (), (value, *scatter.indices))
     found = [_piece(stage, part, True) for part in cut(box, (), OUTPUT_PARTS)]
     return [piece for piece in found if piece.value is not zero]
+
+
+def _guarded(value: Expr, conds: Sequence[Expr], zero: Expr) -> Expr:
+    """``value`` where all of ``conds`` hold, else ``zero``.
+
+    Points at which ranges of data decide conditions come first, so that the loops are cut where
+    these end: inside of an image no position in a window is tested against its border.
+    """
+    sides = [_apart(cond) for cond in conds]
+    alone = tuple(cond for cond, (_, rest) in zip(conds, sides, strict=True) if not rest.terms)
+    certain: list[Expr] = []
+    left: list[Expr] = []
+    for cond, (data, rest) in zip(conds, sides, strict=True):
+        low = span(expression(data), alone)[0] if data.terms and rest.terms else None
+        if low is None:
+            left.append(cond)
+        else:
+            certain.append(Guard(rest + Linear(low, ())).expr)
+    whole = _where(conds, value, zero)
+    return _where(certain, _where(left, value, zero), whole) if certain else whole
+
+
+def _apart(cond: Expr) -> tuple[Linear, Linear]:
+    """The sides of ``data + rest >= 0``; of any other condition nothing is data."""
+    found = guard(cond)
+    if found is None or found.equality:
+        return Linear(0, ()), Linear(0, ((1, cond),))
+    data = tuple(term for term in found.form.terms if has_reads(term[1]))
+    rest = tuple(term for term in found.form.terms if not has_reads(term[1]))
+    return Linear(0, data), Linear(found.form.const, rest)
+
+
+def _where(conds: Sequence[Expr], value: Expr, other: Expr) -> Expr:
+    return Select(conjunction(conds), value, other) if conds else value
 
 
 def cut(domain: Domain, given: tuple[Guard, ...], limit: int) -> list[Domain]:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import takewhile
 
+from eqsatad.backends.cpu.rewrites.rows import around
 from eqsatad.backends.cpu.rewrites.siblings import stores_constant
 from eqsatad.backends.cpu.tiles.tile import chain
 from eqsatad.loops.nest import (
@@ -46,52 +47,53 @@ def _filled(body: Block) -> Block:
     return tuple(found)
 
 
-def _joined(fill: Statement, add: Statement) -> Statement | None:
-    """Both as one nest over the outer dimensions that they share; None if there are none."""
-    (loops, body), (others, rest) = chain(fill), chain(add)
-    if scheduled((fill, add)) or len(body) != 1 or not stores_constant(body[0]):
+def _joined(first: Statement, add: Statement) -> Statement | None:
+    """Both as one nest over the outer dimensions that they share; None if there are none.
+
+    The first fills what ``add`` adds to, or has done so and added to it as well.
+    """
+    (loops, body), (others, rest) = chain(first), chain(add)
+    before, after = _writes(first), _writes(add)
+    if scheduled((first, add)) or any(isinstance(each, Store) for each in after):
         return None
-    (store,) = body
-    assert isinstance(store, Store), "a constant is stored"
-    places = _additions(add, store)
-    if not places:
+    fills = [each for each in before if isinstance(each, Store)]
+    if not fills or not after or not all(map(stores_constant, fills)):
         return None
-    pairs = zip(loops, others, store.indices, *places, strict=False)
-    shared = len(list(takewhile(_same, pairs)))
+    targets = {each.buffer for each in (*before, *after)}
+    if len(targets) > 1 or any(read.tensor in targets for read in reads_of((first, add))):
+        return None
+    places = zip(
+        zip(loops, others, strict=False),
+        zip(*(each.indices for each in before), strict=True),
+        zip(*(each.indices for each in after), strict=True),
+        strict=False,
+    )
+    shared = len(list(takewhile(lambda place: _same(*place), places)))
     if not shared:
         return None
     axes: dict[Expr, Expr] = {
         theirs.axis: mine.axis for mine, theirs in zip(loops[:shared], others, strict=False)
     }
-    both = (*_inside(loops[shared:], body), *replaced(_inside(others[shared:], rest), axes))
-    outer = [replace(loop, parallel=True) for loop in loops[:shared]]
-    for loop in reversed(outer):
-        both = (replace(loop, body=both),)
-    (statement,) = both
+    inner = (*_inside(loops[shared:], body), *replaced(_inside(others[shared:], rest), axes))
+    (statement,) = around(loops[:shared], inner)
     return statement
 
 
-def _additions(add: Statement, store: Store) -> list[tuple[Expr, ...]]:
-    """Where ``add`` adds to what ``store`` fills; nothing if it does anything else with it."""
-    writes = [each for each in statements((add,)) if isinstance(each, Store | Accumulate)]
-    fits = all(isinstance(each, Accumulate) and each.buffer is store.buffer for each in writes)
-    used = any(read.tensor is store.buffer for read in reads_of((add,)))
-    return [each.indices for each in writes] if fits and not used else []
+def _writes(statement: Statement) -> list[Store | Accumulate]:
+    return [each for each in statements((statement,)) if isinstance(each, Store | Accumulate)]
 
 
-def _same(place: tuple[For | Expr, ...]) -> bool:
+def _same(loops: tuple[For, For], before: Sequence[Expr], after: Sequence[Expr]) -> bool:
     """Whether two loops go over one dimension, and all that is written there is at their axes."""
-    mine, theirs, filled, *added = place
-    assert isinstance(mine, For)
-    assert isinstance(theirs, For)
-    ends = all(
-        linear(getattr(mine, end)) == linear(getattr(theirs, end)) for end in ("start", "stop")
+    mine, theirs = loops
+    ends = ((mine.start, theirs.start), (mine.stop, theirs.stop))
+    return (
+        all(linear(one) == linear(other) for one, other in ends)
+        and all(index is mine.axis for index in before)
+        and all(index is theirs.axis for index in after)
     )
-    return ends and filled is mine.axis and all(index is theirs.axis for index in added)
 
 
 def _inside(loops: Sequence[For], body: Block) -> Block:
     """``body`` in ``loops`` that one thread runs."""
-    for loop in reversed(loops):
-        body = (replace(loop, body=body, parallel=False),)
-    return body
+    return around([replace(loop, parallel=False) for loop in loops], body)
