@@ -17,7 +17,8 @@ from eqsatad.loops.forms import Guard, guard
 from eqsatad.loops.phases import parts
 from eqsatad.loops.settle import has_reads, known, settled
 from eqsatad.terms.linear import Linear, expression
-from eqsatad.terms.nodes import SUM, Axis, Expr, Reduce, Scatter, Select, Stage
+from eqsatad.terms.nodes import SUM, Apply, Axis, Expr, Reduce, Scatter, Select, Stage
+from eqsatad.terms.ops import OR
 from eqsatad.terms.presburger import span
 from eqsatad.terms.walk import conjunction, conjuncts, map_stage, postorder, substitute
 
@@ -87,21 +88,18 @@ def _additions(stage: Stage, scatter: Scatter) -> list[Piece]:
 def _guarded(value: Expr, conds: Sequence[Expr], zero: Expr) -> Expr:
     """``value`` where all of ``conds`` hold, else ``zero``.
 
-    Points at which ranges of data decide conditions come first, so that the loops are cut where
-    these end: inside of an image no position in a window is tested against its border.
+    A condition that the range of data decides at some points says so first. The loops are cut where
+    these points end: inside of an image no position in a window is tested against its border.
     """
     sides = [_apart(cond) for cond in conds]
     alone = tuple(cond for cond, (_, rest) in zip(conds, sides, strict=True) if not rest.terms)
-    certain: list[Expr] = []
-    left: list[Expr] = []
+    found: list[Expr] = []
     for cond, (data, rest) in zip(conds, sides, strict=True):
         low = span(expression(data), alone)[0] if data.terms and rest.terms else None
-        if low is None:
-            left.append(cond)
-        else:
-            certain.append(Guard(rest + Linear(low, ())).expr)
-    whole = _where(conds, value, zero)
-    return _where(certain, _where(left, value, zero), whole) if certain else whole
+        if low is not None:
+            cond = Apply(OR, (Guard(rest + Linear(low, ())).expr, cond))
+        found.append(cond)
+    return Select(conjunction(found), value, zero) if found else value
 
 
 def _apart(cond: Expr) -> tuple[Linear, Linear]:
@@ -112,10 +110,6 @@ def _apart(cond: Expr) -> tuple[Linear, Linear]:
     data = tuple(term for term in found.form.terms if has_reads(term[1]))
     rest = tuple(term for term in found.form.terms if not has_reads(term[1]))
     return Linear(0, data), Linear(found.form.const, rest)
-
-
-def _where(conds: Sequence[Expr], value: Expr, other: Expr) -> Expr:
-    return Select(conjunction(conds), value, other) if conds else value
 
 
 def cut(domain: Domain, given: tuple[Guard, ...], limit: int) -> list[Domain]:
