@@ -154,7 +154,8 @@ def test_simplified_gradient_agrees_on_opencl(program: Program):
 
 # Programs of `tests.fuzz` that once came out wrong.
 ONCE_WRONG = (
-    10384, 10931, 12107, 20161, 20193, 20240, 22623, 22729, 40077, 40113, 43207, 60324, 770040,
+    10384, 10931, 12107, 20161, 20193, 20240, 22623, 22729, 40077, 40113, 43207, 60324, 62066,
+    770040,
 )  # fmt: skip
 
 

@@ -324,7 +324,7 @@ class Expressions:
         options = []
         for label, side in ((yes, then), (no, other)):
             self.w.begin(label)
-            with self.scope():
+            with self.scope(), self.w.condition():
                 value = self.w.wide(self.value(side, point), point.lanes)
             options.append((self.w.label, value))
             self.w.jump(done)

@@ -17,6 +17,11 @@ from typing import NamedTuple
 # What says of a loop that it stays a loop, and how many copies of what is inside nested loops
 # may become: many more take LLVM seconds, and are no faster.
 ROLLED = '!1 = !{!"llvm.loop.unroll.disable"}'
+# What says of a loop that LLVM does not vectorise it. A division under a condition, by what does
+# not vary in the loop, it would do only where the first lane's condition holds, and use the
+# result in all lanes (LLVM 20).
+SCALAR = '!2 = !{!"llvm.loop.vectorize.enable", i1 false}'
+DIVISIONS = ("udiv", "urem", "sdiv", "srem")
 # What says of a store that it bypasses the caches.
 PAST = "!0 = !{i32 1}"
 UNROLLED = 32
@@ -81,19 +86,35 @@ class Module:
     functions: list[str] = field(default_factory=list)
     declarations: dict[str, str] = field(default_factory=dict)
     helpers: set[str] = field(default_factory=set)
-    rolled: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
-    def roll(self) -> str:
-        """A note for the branch of a loop that is not to be unrolled."""
-        name = f"!{len(self.rolled) + 2}"
-        self.rolled.append(f"{name} = distinct !{{{name}, !1}}")
+    def note(self, *facts: str) -> str:
+        """A note for the branch of a loop of which ``facts`` hold, like `ROLLED`."""
+        if not facts:
+            return ""
+        name = f"!{len(self.notes) + 3}"
+        said = ", ".join((name, *(fact.split(" ", 1)[0] for fact in facts)))
+        self.notes.append(f"{name} = distinct !{{{said}}}")
         return f", !llvm.loop {name}"
 
     def text(self, attributes: Sequence[str]) -> str:
         """The module; every function gets ``attributes``."""
         declared = [self.declarations[name] for name in sorted(self.declarations)]
-        noted = [f"attributes #0 = {{ {' '.join(attributes)} }}", PAST, ROLLED, *self.rolled]
-        return "\n".join([*declared, *self.functions, *noted]) + "\n"
+        known = [f"attributes #0 = {{ {' '.join(attributes)} }}", PAST, ROLLED, SCALAR]
+        return "\n".join([*declared, *self.functions, *known, *self.notes]) + "\n"
+
+
+@dataclass
+class _Loop:
+    """A loop that is being written.
+
+    How many copies the loops in it may become, how many conditions are open in it, outside of
+    loops in it, and whether it holds a division under a condition.
+    """
+
+    copies: int = 0
+    conditions: int = 0
+    divides: bool = False
 
 
 class Writer:
@@ -110,8 +131,8 @@ class Writer:
         self._lines: list[str] = []
         self._count = 0
         self._past = False
-        # Of each loop around this place: how many copies the loops in it may become.
-        self._copies = [0]
+        # The function, and the loops around this place.
+        self._loops = [_Loop()]
 
     def finish(
         self,
@@ -180,7 +201,16 @@ class Writer:
     def two(self, code: str, a: Value, b: Value) -> Value:
         """``code a, b``; the code includes flags."""
         (a, b), lanes = self.level(a, b)
+        if code in DIVISIONS and b.text.startswith("%"):
+            self._divides()
         return self.emit(f"{code} {a.typed}, {b.text}", a.kind, lanes)
+
+    def _divides(self) -> None:
+        """Tells each loop around this place that has a condition between it and this place."""
+        open_conditions = 0
+        for loop in reversed(self._loops):
+            open_conditions += loop.conditions
+            loop.divides = loop.divides or open_conditions > 0
 
     def arithmetic(self, code: str, a: Value, b: Value) -> Value:
         """Float ``code`` under the function's fast-math flags."""
@@ -309,26 +339,35 @@ class Writer:
         index = Value(f"%{self.fresh('i')}", "i64")
         following = f"%{self.fresh('n')}"
         place = len(self._lines)
-        self._copies.append(0)
+        self._loops.append(_Loop())
         yield index
-        note = self._rolled(start, stop, step)
+        note = self._note(self._loops.pop(), start, stop, step)
         phi = f"phi i64 [ {start.text}, %{before} ], [ {following}, %{self.label} ]"
         self._lines.insert(place, f"  {index.text} = {phi}")
         self.line(f"{following} = add nsw i64 {index.text}, {step}")
         self.branch(self.compare("icmp slt", Value(following, "i64"), stop), head, done, note)
         self.begin(done)
 
-    def _rolled(self, start: Value, stop: Value, step: int) -> str:
-        """A note for the loop that ends here, if it would become too many copies.
+    def _note(self, loop: _Loop, start: Value, stop: Value, step: int) -> str:
+        """A note for ``loop``, which ends here: what LLVM is not to do with it.
 
-        Nothing is gained by copies of a loop inside that stays a loop.
+        It stays a loop if it would become too many copies; nothing is gained by copies of a loop
+        inside that stays a loop.
         """
-        inside = self._copies.pop()
         known = not (start.text.startswith("%") or stop.text.startswith("%"))
         trips = -(-(int(stop.text) - int(start.text)) // step) if known else UNROLLED + 1
-        copies = max(1, trips) * max(1, inside)
-        self._copies[-1] += copies
-        return self.module.roll() if inside and copies > UNROLLED else ""
+        copies = max(1, trips) * max(1, loop.copies)
+        self._loops[-1].copies += copies
+        facts = {ROLLED: loop.copies and copies > UNROLLED, SCALAR: loop.divides}
+        return self.module.note(*(fact for fact, holds in facts.items() if holds))
+
+    @contextmanager
+    def condition(self) -> Iterator[None]:
+        """What is written inside runs only under some condition."""
+        loop = self._loops[-1]
+        loop.conditions += 1
+        yield
+        loop.conditions -= 1
 
     @contextmanager
     def when(self, cond: Value) -> Iterator[None]:
@@ -336,7 +375,8 @@ class Writer:
         yes, done = self.fresh("then"), self.fresh("fi")
         self.branch(cond, yes, done)
         self.begin(yes)
-        yield
+        with self.condition():
+            yield
         self.jump(done)
         self.begin(done)
 
