@@ -73,7 +73,7 @@ def test_depthwise_gradient_needs_no_copy(wrt):
 
 @pytest.mark.parametrize(("width", "vectors"), [(56, 4), (128, 8), (200, PART)])
 def test_tile_takes_several_rows_and_as_many_vectors_as_are_not_too_much_code(width, vectors):
-    (tile,) = tiles(depthwise("X", 2, 3, (20, width), (3, 3), 1))
+    (tile,) = tiles(depthwise("X", 2, 3, (20, width), (3, 3), 1, dilation=2))
     *_, row, lane = (loop.axis for loop in tile.loops)
     assert tile.counts[lane] == vectors
     assert tile.counts[row] > 1

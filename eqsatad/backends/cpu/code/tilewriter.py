@@ -12,6 +12,7 @@ from eqsatad.backends.cpu.code.expressions import Expressions
 from eqsatad.backends.cpu.code.known import literal
 from eqsatad.backends.cpu.code.lanesums import along
 from eqsatad.backends.cpu.code.points import Place, Point
+from eqsatad.backends.cpu.code.rollwriter import RollWriter
 from eqsatad.backends.cpu.code.slicewriter import SliceWriter
 from eqsatad.backends.cpu.code.statements import Statements
 from eqsatad.backends.cpu.code.stripwriter import TRUE, PartWriter, StripWriter
@@ -210,6 +211,8 @@ class TileWriter:
             elif self.tile.inner:
                 assert self.tile.lane is not None, "a vector lies along an axis"
                 along(self.statements, self.tile.body, self.tile.lane, self.tile.lanes, points)
+            elif self.tile.rolling is not None:
+                RollWriter(self.expressions, self.statements, self.tile).write(points)
             else:
                 for here in self._dealt(order, places, points):
                     for together in self._together(here):
@@ -327,6 +330,8 @@ class TileWriter:
         What is loaded for these stays in registers while the others take turns in a single one.
         """
         counts, lane = dict(self.tile.counts), self.tile.lane
+        if self.tile.rolling is not None:
+            counts.pop(self.tile.rolling.row)
         wide = {lane: counts.pop(lane)} if lane in counts else {}
         rows = dict(sorted(counts.items(), key=lambda each: each[1], reverse=True))
         few = prod(wide.values()) <= prod(rows.values())

@@ -12,10 +12,12 @@ they read.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 
 from eqsatad.backends.cpu.code.scalars import BYTES, COMPUTED, STORED
 from eqsatad.backends.cpu.code.statements import SHORT
+from eqsatad.backends.cpu.tiles.rolling import rolling
 from eqsatad.backends.cpu.tiles.tile import Asked, Tile, added, chain, independent, length, stride
 from eqsatad.loops.nest import (
     Assign,
@@ -39,6 +41,10 @@ VECTORS = 8
 PART = 2
 PRODUCTS = 256
 ROWS = (4, 3, 2, 1)
+# Where rows go by: the fewest tiles that are left for threads if there are as many, and the fewest
+# rows in each, next to those that are read for two tiles.
+TILES = 64
+BLOCK = 4
 # Bytes from what a tile reads to what it asks for: a few tiles further on.
 AHEAD = 2048
 
@@ -96,11 +102,40 @@ def _places(
     rows = next((loop for loop in reversed(around) if loop.axis in uneven), None)
     vectors = -(-extent // lanes)
     counts = {last.axis: vectors if vectors <= VECTORS else PART}
+    own = [read for read in reads if last.axis in read.free]
+    tile = Tile(tuple(loops), body, last.axis, lanes, False, counts, columns=True)
+    if rows is not None and (rolled := _rolled(tile, rows, sums, own)) is not None:
+        return rolled
     if rows is not None and (high := length(rows)):
         most = min(high, PRODUCTS // (counts[last.axis] * prod(known)))
-        counts[rows.axis] = next((count for count in ROWS if count <= most), 1)
-    asked = tuple(_ahead(read, sums) for read in reads if last.axis in read.free)
-    return Tile(tuple(loops), body, last.axis, lanes, False, counts, columns=True, asked=asked)
+        counts = {**counts, rows.axis: next((count for count in ROWS if count <= most), 1)}
+    return replace(tile, counts=counts, asked=tuple(_ahead(read, sums) for read in own))
+
+
+def _rolled(tile: Tile, rows: For, sums: Sequence[For], own: Sequence[Read]) -> Tile | None:
+    """``tile`` with as many rows as leave enough tiles for threads, if these can go by."""
+    found = rolling(rows, sums[0])
+    if found is None:
+        return None
+    others = [loop for loop in tile.loops if loop is not rows]
+    tiles = prod(-(-(length(loop) or TILES) // tile.step(loop.axis)) for loop in others)
+    extent = length(rows) or 1
+    size = min(extent, max(-(-extent * tiles // TILES), BLOCK * len(found.taps)))
+    asked = (_next(read, tile, sums, others) for read in own)
+    counts = {**tile.counts, rows.axis: size}
+    return replace(tile, counts=counts, rolling=found, asked=tuple(filter(None, asked)))
+
+
+def _next(read: Read, tile: Tile, sums: Sequence[For], loops: Sequence[For]) -> Asked | None:
+    """What is asked for at each row: the same row in the tile after this one along ``loops``."""
+    steps = ((loop, tile.step(loop.axis)) for loop in reversed(loops))
+    further = ((loop, step) for loop, step in steps if step < (length(loop) or TILES))
+    loop, step = next(further, (None, 0))
+    if loop is None or not (apart := stride(read.tensor, read.indices, loop.axis)):
+        return None
+    first: dict[Expr, Expr] = {each.axis: Const(0, "index") for each in sums[1:]}
+    there = Read(read.tensor, tuple(substitute(index, first) for index in read.indices))
+    return Asked(there, sums[0].axis, (step * apart * BYTES[STORED[read.tensor.dtype]],))
 
 
 def _ahead(read: Read, sums: Sequence[For]) -> Asked:

@@ -84,6 +84,21 @@ class Asked:
 
 
 @dataclass(frozen=True)
+class Rolling:
+    """How results along ``row`` are accumulated while the rows that are read go by.
+
+    What is read at ``r`` belongs to the result at ``r + offset`` for each offset and value of
+    ``tap`` in ``taps``; offsets are neighbours and rise. All that is read is ``reading``: its first
+    row, and the first one behind it.
+    """
+
+    row: Axis
+    tap: Axis
+    reading: tuple[int, int]
+    taps: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
 class Tile:
     """Parallel ``loops`` around ``body``, and how they are run.
 
@@ -94,7 +109,7 @@ class Tile:
     ``columns`` says that the vectors of a tile run one after the other, each with all its rows.
     ``sure`` are the axes along which it is only run where it fits, see `needs`. Some tiles have one
     neighbour less along the axis ``dealt``, so that all together cover the loop but not more. For
-    ``asked``, see `ahead`.
+    ``asked``, see `ahead`; for ``rolling``, see there.
     """
 
     loops: tuple[For, ...]
@@ -111,6 +126,7 @@ class Tile:
     sure: frozenset[Axis] = frozenset()
     dealt: Axis | None = None
     asked: tuple[Asked, ...] = ()
+    rolling: Rolling | None = None
 
     @property
     def needs(self) -> Expr:
