@@ -37,11 +37,15 @@ def pooled(kernel, stride, dtype="int32", pad=0):
     return ea.compute(shape, body, "y"), x
 
 
-def gradient(kernel, stride, dtype="int32", pad=0):
+def gradient(kernel, stride, dtype="int32", pad=0, cost=CPU):
     y, x = pooled(kernel, stride, dtype, pad)
     head = ea.placeholder(y.shape, name="head", dtype="float64")
-    (adjoint,) = ea.differentiate(y, [x], head)
+    (adjoint,) = ea.differentiate(y, [x], head, cost=cost)
     return adjoint
+
+
+# Models for which each addition is free, or so dear that all is tested.
+SCATTER, GATHER = (replace(CPU, scatter=Prices(add=add)) for add in (0, 1e9))
 
 
 def arrays(adjoint, positions):
@@ -66,25 +70,30 @@ def added(kernel, stride, head, saved, pad=0):
 
 
 @pytest.mark.parametrize(
-    ("kernel", "stride", "scatters"), [(5, 2, 1), (5, 1, 1), (3, 2, 0), (3, 1, 0), (5, 5, 0)]
+    ("kernel", "stride", "scatters"), [(5, 2, 1), (5, 1, 0), (3, 2, 0), (3, 1, 0), (5, 5, 0)]
 )
 def test_the_cheaper_of_gather_and_scatter_is_taken(kernel, stride, scatters):
     assert len(gradient(kernel, stride).scatters) == scatters
 
 
 def test_prices_decide_between_gather_and_scatter():
-    y, x = pooled(3, 1)
-    for add, scatters in ((0, 1), (1e9, 0)):
-        cost = replace(CPU, scatter=Prices(add=add))
-        (adjoint,) = ea.differentiate(y, [x], cost=cost)
-        assert len(adjoint.scatters) == scatters
+    assert len(gradient(3, 1, cost=SCATTER).scatters) == 1
+    assert len(gradient(5, 2, cost=GATHER).scatters) == 0
+
+
+def test_rows_cost_whole_vectors_of_each_phase_of_windows_that_lie_apart():
+    prices = Prices(add=1, vector=16, strided=2)
+    rows, row = (Axis(name, Const(extent, "index")) for name, extent in (("y", 3), ("x", 20)))
+    assert prices.test((rows, row)) == 3 * 32
+    assert prices.test((rows, row), apart=3) == 3 * 48 * 2
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 @pytest.mark.parametrize("pad", [0, 2, 3])
 @pytest.mark.parametrize(("kernel", "stride"), [(5, 2), (5, 1), (3, 2), (4, 3)])
-def test_positions_outside_of_a_window_or_the_image_add_nothing(kernel, stride, dtype, pad):
-    adjoint = gradient(kernel, stride, dtype, pad)
+@pytest.mark.parametrize("cost", [SCATTER, GATHER], ids=["scatter", "gather"])
+def test_positions_outside_of_a_window_or_the_image_add_nothing(kernel, stride, dtype, pad, cost):
+    adjoint = gradient(kernel, stride, dtype, pad, cost)
     given = arrays(adjoint, (-2 * kernel**2, 3 * kernel**2))
     given["saved"] = given["saved"].astype(dtype)
     expected = added(kernel, stride, **given, pad=pad)
@@ -94,18 +103,18 @@ def test_positions_outside_of_a_window_or_the_image_add_nothing(kernel, stride, 
 
 
 def test_digits_of_a_position_take_no_condition_on_quotients():
-    (scatter,) = gradient(5, 2).scatters
+    (scatter,) = gradient(5, 2, cost=SCATTER).scatters
     assert "//" not in str(scatter.cond)
 
 
 def test_only_windows_at_the_border_are_tested_against_it():
-    (nest,) = lower([gradient(5, 2, pad=2)]).nests
+    (nest,) = lower([gradient(5, 2, pad=2, cost=SCATTER)]).nests
     conditions = [
         sum(isinstance(each, If) for each in statements((part,))) for part in nest.body[1:]
     ]
     # Sides have one condition more than the inside has, corners two.
     assert sorted(conditions) == [2] + 4 * [3] + 4 * [4]
-    program = prepare(lower([gradient(5, 2, pad=2)]), Machine(64, 32))
+    program = prepare(lower([gradient(5, 2, pad=2, cost=SCATTER)]), Machine(64, 32))
     assert [len(nest.body) for nest in program.nests] == [1]
 
 

@@ -27,16 +27,19 @@ class Prices:
     """What a scatter costs next to the gather in its place, one test of which costs 1.
 
     ``add`` is the price of adding to an element whose place is data. A gather tests the ``vector``
-    neighbours of a row together, so that a short row costs as much as so many elements.
+    neighbours of a row together, so that a short row costs as much as so many elements. Where
+    windows lie apart, only elements as far apart are tested together, at the price ``strided``.
     """
 
     add: float = 1
     vector: int = 1
+    strided: float = 1
 
-    def elements(self, axes: Sequence[Axis]) -> int:
-        """The elements over ``axes``, rows counted as whole vectors."""
-        vectors = -(-_volume(axes[-1:]) // self.vector)
-        return _volume(axes[:-1]) * vectors * self.vector
+    def test(self, axes: Sequence[Axis], apart: int = 1) -> float:
+        """The price of one test of each element over ``axes``, of windows so far apart in a row."""
+        vectors = -(-_volume(axes[-1:]) // (apart * self.vector)) * apart
+        each = 1 if apart == 1 else self.strided
+        return _volume(axes[:-1]) * vectors * self.vector * each
 
 
 @dataclass(frozen=True)
@@ -78,8 +81,9 @@ def as_scatter(
     domain = domains.solve(Domain((*term.axes, *copies.values()), guards), taken)
     if domain is None:
         return None
-    elements = prices.elements(axes)
-    if elements + prices.add * domain.volume >= elements * sum(map(_tests, gathers)):
+    scatter = prices.test(axes) + prices.add * domain.volume
+    apart = _apart(position.targets.get(axes[-1])) if axes else 1
+    if scatter >= prices.test(axes, apart) * sum(map(_tests, gathers)):
         return None
     landing = {axis: expression(form) for axis, form in (position.targets | over).items()}
     moved = domain.substitution
@@ -126,6 +130,12 @@ def solved_for(guards: Sequence[Guard], axes: Sequence[Axis]) -> Position | None
         last = linear(axis.extent) - Linear(1, ())
         kept += [(ATLEAST, target), (ATLEAST, last - target)]
     return Position(targets, tuple(kept)) if targets else None
+
+
+def _apart(target: Linear | None) -> int:
+    """How far apart the windows are that summands land in."""
+    terms = () if target is None else target.terms
+    return max((abs(coef) for coef, node in terms if isinstance(node, Axis)), default=1)
 
 
 def _divides_data(guard: Guard) -> bool:

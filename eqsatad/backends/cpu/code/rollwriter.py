@@ -14,7 +14,7 @@ from eqsatad.backends.cpu.tiles.tile import Rolling, Tile
 from eqsatad.loops.nest import Assign, For, Store
 
 # Accumulators of the columns that run together: of fewer each would wait for its last addition.
-ACCUMULATORS = 10
+ACCUMULATORS = 9
 
 
 class RollWriter:

@@ -271,8 +271,9 @@ class Statements:
             for point, test in points:
                 before = self.expressions.value(statement.var, point)
                 more = self.assigned(statement.var, statement.value, point)
-                value = self.w.select(test, more, before)
-                self.expressions.assign(statement.var, value, point)
+                wanted = test if point.mask is None else self.w.two("and", point.mask, test)
+                value = self.w.select(wanted, more, before)
+                self.expressions.assign(statement.var, value, point.under(None))
 
     def _within(self, place: Value, last: int) -> Value:
         """Whether ``place`` is 0 to ``last``: a negative number is large without its sign."""
