@@ -46,6 +46,14 @@ def test_equations_need_reads_that_stay_in_range() -> None:
     assert not list(equations(shifted.body, [Y]))
 
 
+def test_equations_need_elements_that_are_stored() -> None:
+    short = ea.op("y[i < 2, j] = e[i, j] * s[i]", e=E, s=S)
+    body = ea.op("t[i < 2, j] = e[i, j] * s[i] + e[3, j] * s[3]", e=E, s=S)
+    i, j = body.axes
+    holder = Placeholder("y", short.shape, "float64")
+    assert dict(equations(body.body, [short])) == {Read(holder, (i, j)): E[i, j] * S[i]}
+
+
 def reads_of(tensors: list[Tensor]) -> set[str]:
     """The names of what the stages of a program read."""
     return {

@@ -22,10 +22,10 @@ from tests.test_cpu import compiled
 IMAGES = (2, 3, 23, 29)
 
 
-def pooled(kernel, stride, dtype="int32", pad=0):
+def pooled(kernel, stride, dtype="int32", pad=0, images=IMAGES):
     """Each window's element at a saved position, and the input; 0 where that is outside."""
-    x = ea.placeholder(IMAGES, name="x", dtype="float64")
-    shape = (*IMAGES[:2], *((side + 2 * pad - kernel) // stride + 1 for side in IMAGES[2:]))
+    x = ea.placeholder(images, name="x", dtype="float64")
+    shape = (*images[:2], *((side + 2 * pad - kernel) // stride + 1 for side in images[2:]))
     saved = ea.placeholder(shape, name="saved", dtype=dtype)
     u, v = (ea.reduce_axis((0, kernel), name=name) for name in "uv")
 
@@ -37,8 +37,8 @@ def pooled(kernel, stride, dtype="int32", pad=0):
     return ea.compute(shape, body, "y"), x
 
 
-def gradient(kernel, stride, dtype="int32", pad=0, cost=CPU):
-    y, x = pooled(kernel, stride, dtype, pad)
+def gradient(kernel, stride, dtype="int32", pad=0, cost=CPU, images=IMAGES):
+    y, x = pooled(kernel, stride, dtype, pad, images)
     head = ea.placeholder(y.shape, name="head", dtype="float64")
     (adjoint,) = ea.differentiate(y, [x], head, cost=cost)
     return adjoint
@@ -107,14 +107,16 @@ def test_digits_of_a_position_take_no_condition_on_quotients():
     assert "//" not in str(scatter.cond)
 
 
-def test_only_windows_at_the_border_are_tested_against_it():
-    (nest,) = lower([gradient(5, 2, pad=2, cost=SCATTER)]).nests
+@pytest.mark.parametrize("images", [IMAGES, (2, 3, 25, 29), (2, 3, 23, 15)], ids=str)
+def test_only_windows_at_the_border_are_tested_against_it(images):
+    """Also where whole windows, or digits of positions, fill a row."""
+    (nest,) = lower([gradient(5, 2, pad=2, cost=SCATTER, images=images)]).nests
     conditions = [
         sum(isinstance(each, If) for each in statements((part,))) for part in nest.body[1:]
     ]
     # Sides have one condition more than the inside has, corners two.
     assert sorted(conditions) == [2] + 4 * [3] + 4 * [4]
-    program = prepare(lower([gradient(5, 2, pad=2, cost=SCATTER)]), Machine(64, 32))
+    program = prepare(lower([gradient(5, 2, pad=2, cost=SCATTER, images=images)]), Machine(64, 32))
     assert [len(nest.body) for nest in program.nests] == [1]
 
 

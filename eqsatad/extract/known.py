@@ -49,9 +49,12 @@ def equations(body: Expr, known: Sequence[Stage]) -> Iterator[Equation]:
         for read in present:
             if read.tensor is anchor.tensor:
                 put = dict(zip(anchor.indices, read.indices, strict=True))
+                held = Read(holder, tuple(put[axis] for axis in definition.axes))
                 part = substitute(definition.body, put)
-                if all(other in present and _inside(other) for other in reads(part)):
-                    yield Read(holder, tuple(put[axis] for axis in definition.axes)), part
+                # The definition may hold fewer elements than what it reads has.
+                there = _inside(held) and all(map(_inside, reads(part)))
+                if there and all(other in present for other in reads(part)):
+                    yield held, part
 
 
 def _inside(read: Read) -> bool:

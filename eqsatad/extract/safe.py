@@ -30,6 +30,8 @@ def total(body: Expr, *, tested: bool) -> Expr:
     ``tested`` says that conditions on data stood around it: they may be what kept a position
     that is data in range.
     """
+    # Only then what nothing guards is read at every point.
+    body = fold(body, _ordered)
     suspects = {
         read for read in reads(body) if not all(map(surely_inside, read.indices, read.tensor.shape))
     }

@@ -350,12 +350,21 @@ def _totals(facts: Facts, axis: Axis, forms: Sequence[Linear]) -> None:
 
 
 def _one_guard(candidate: Domain, proposals: list[_Proposal]) -> list[_Proposal]:
-    """The proposals of the lowest rank for one guard: the one without opaque parts, first."""
+    """The proposals of the lowest rank for one guard: the one without opaque parts, first.
+
+    Of guards that one row narrows an axis by, one that leaves a single value goes before others.
+    """
     if not proposals:
         return []
     rank = min(proposal.rank for proposal in proposals)
     lowest = [proposal for proposal in proposals if proposal.rank == rank]
-    first = min((_opaque(candidate.guards[p.first][1]), p.first) for p in lowest)[1]
+
+    def order(proposal: _Proposal) -> tuple[int, int]:
+        return _opaque(candidate.guards[proposal.first][1]), proposal.first
+
+    row = min(lowest, key=order).row
+    alike = [proposal for proposal in lowest if proposal.row == row]
+    first = min(alike, key=lambda proposal: (proposal.size > 1, *order(proposal))).first
     chosen = [proposal for proposal in lowest if proposal.first == first]
     return sorted(chosen, key=lambda p: (p.row, p.second, str(p.axis), str(p.value)))
 
