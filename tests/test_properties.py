@@ -23,7 +23,7 @@ from eqsatad.terms.nodes import (
 from eqsatad.terms.ops import OPS
 from eqsatad.terms.walk import postorder
 from eqsatad.terms.walk import program as walk
-from tests.oracles import Kink, check_forward, check_simplified, check_slopes
+from tests.oracles import Kink, check_forward, check_jacobian, check_simplified, check_slopes
 from tests.programs import SIZES, Program, from_seed, programs
 
 NEVER_DRAWN = ("asin", "acos", "atan2", "tan", "neg", "ne")
@@ -152,10 +152,16 @@ def test_simplified_gradient_agrees_on_opencl(program: Program):
     check_simplified(program, ["opencl"])
 
 
+@given(programs())
+@examples(30)
+def test_simplified_jacobian_agrees(program: Program):
+    check_jacobian(program)
+
+
 # Programs of `tests.fuzz` that once came out wrong.
 ONCE_WRONG = (
     10384, 10931, 12107, 20161, 20193, 20240, 22623, 22729, 40077, 40113, 43207, 60324, 62066,
-    770040,
+    64147, 64181, 770040,
 )  # fmt: skip
 
 
@@ -164,3 +170,4 @@ def test_program_agrees_that_once_did_not(seed: int):
     program = from_seed(seed, "float32" if seed % 4 == 3 else "float64", symbolic=seed % 3 == 2)
     check_forward(program, "cpu")
     check_simplified(program, ["reference", "cpu"])
+    check_jacobian(program)
