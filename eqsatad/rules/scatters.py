@@ -17,6 +17,7 @@ from eqsatad.rules.domains import Domains
 from eqsatad.rules.indices import ATLEAST, ZERO, Guard
 from eqsatad.rules.summands import guarded, onto, summands
 from eqsatad.rules.views import quotient_parts
+from eqsatad.terms.checks import depends_on_data
 from eqsatad.terms.linear import Linear, atom, expression, linear
 from eqsatad.terms.nodes import SUM, Axis, Expr, Read, Reduce, Scatter
 from eqsatad.terms.walk import conjuncts, constant, fresh, postorder, substitute
@@ -26,9 +27,10 @@ from eqsatad.terms.walk import conjuncts, constant, fresh, postorder, substitute
 class Prices:
     """What a scatter costs next to the gather in its place, one test of which costs 1.
 
-    ``add`` is the price of adding to an element whose place is data. A gather tests the ``vector``
-    neighbours of a row together, so that a short row costs as much as so many elements. Where
-    windows lie apart, only elements as far apart are tested together, at the price ``strided``.
+    ``add`` is the price of adding to an element whose place in its row is data, or to ``vector``
+    neighbours of which only the row is data. A gather tests the ``vector`` neighbours of a row
+    together, so that a short row costs as much as so many elements. Where windows lie apart, only
+    elements as far apart are tested together, at the price ``strided``.
     """
 
     add: float = 1
@@ -81,13 +83,14 @@ def as_scatter(
     domain = domains.solve(Domain((*term.axes, *copies.values()), guards), taken)
     if domain is None:
         return None
-    scatter = prices.test(axes) + prices.add * domain.volume
+    moved = domain.substitution
+    landing = {axis: expression(form) for axis, form in (position.targets | over).items()}
+    landing = {axis: substitute(target, moved) for axis, target in landing.items()}
+    together = prices.vector if axes and not depends_on_data(landing[axes[-1]]) else 1
     apart = _apart(position.targets.get(axes[-1])) if axes else 1
+    scatter = prices.test(axes) + prices.add * domain.volume / together
     if scatter >= prices.test(axes, apart) * sum(map(_tests, gathers)):
         return None
-    landing = {axis: expression(form) for axis, form in (position.targets | over).items()}
-    moved = domain.substitution
-    landing = {axis: substitute(target, moved) for axis, target in landing.items()}
     # Once the range of data is known, the digits of data need no care for negative numbers.
     domain = replace(domain, guards=tuple(sorted(domain.guards, key=_divides_data)))
     cond, spread = onto(domain, found.opaque, value)
