@@ -20,7 +20,7 @@ from eqsatad.backends.cpu.code.points import Place, Point
 from eqsatad.backends.cpu.code.scalars import BYTES, STORED
 from eqsatad.backends.cpu.code.statements import Statements
 from eqsatad.backends.cpu.code.text import Module, Value, Writer, number
-from eqsatad.backends.cpu.code.tilewriter import TileWriter, flattened, spread
+from eqsatad.backends.cpu.code.tilewriter import TileWriter, flattened, iterations, spread
 from eqsatad.backends.cpu.rewrites.streaming import streaming
 from eqsatad.backends.cpu.rewrites.streams import large, unread
 from eqsatad.backends.cpu.runtime.caches import Caches
@@ -39,9 +39,10 @@ from eqsatad.backends.cpu.tiles.turns import turn
 from eqsatad.backends.cpu.tiles.windowed import windowed
 from eqsatad.backends.cpu.tiles.zeros import Filled, filled, without_zeros
 from eqsatad.loops.nest import Block, For, LoopProgram, Mark, has_loop, scheduled
+from eqsatad.terms.checks import depends_on_data
 from eqsatad.terms.linear import normal
 from eqsatad.terms.nodes import TRUE, Apply, Const, Expr, Tensor
-from eqsatad.terms.ops import ADD, FLOORDIV, MUL, NOT
+from eqsatad.terms.ops import ADD, FLOORDIV, NOT
 from eqsatad.terms.presburger import empty
 from eqsatad.terms.walk import conjunction
 
@@ -234,11 +235,14 @@ class Step:
         """What may be divided among threads."""
         if self.tile is not None:
             return Share(index(0), spread(self.tile)[1], self._effort)
-        if loops := self._divided:
-            total = index(1)
-            for loop in loops:
-                total = Apply(MUL, (total, trips(loop, {})))
-            return Share(index(0), normal(total), normal(self._effort))
+        if divided := self._divided:
+            inside = [
+                trips(loop, {})
+                for loop in chain(self.body[0])[0][len(divided) :]
+                if length(loop) is None and not any(map(depends_on_data, (loop.start, loop.stop)))
+            ]
+            total = iterations([trips(loop, {}) for loop in divided], inside)
+            return Share(index(0), total, normal(self._effort))
         return None
 
     @property

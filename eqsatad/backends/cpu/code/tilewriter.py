@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import reduce
 from itertools import product
 from math import ceil, prod
 
@@ -14,16 +15,16 @@ from eqsatad.backends.cpu.code.lanesums import along
 from eqsatad.backends.cpu.code.points import Place, Point
 from eqsatad.backends.cpu.code.rollwriter import RollWriter
 from eqsatad.backends.cpu.code.slicewriter import SliceWriter
-from eqsatad.backends.cpu.code.statements import Statements
+from eqsatad.backends.cpu.code.statements import SHORT, Statements
 from eqsatad.backends.cpu.code.stripwriter import TRUE, PartWriter, StripWriter
 from eqsatad.backends.cpu.code.text import Value, Writer, number
 from eqsatad.backends.cpu.tiles.scans import Scan, recognised
-from eqsatad.backends.cpu.tiles.tile import Asked, Tile, length
+from eqsatad.backends.cpu.tiles.tile import Asked, Tile, length, most
 from eqsatad.backends.cpu.tiles.turns import Turned
-from eqsatad.loops.nest import For, has_loop
+from eqsatad.loops.nest import For, Statement, statements
 from eqsatad.terms.linear import normal
 from eqsatad.terms.nodes import Apply, Axis, Const, Expr, Tensor
-from eqsatad.terms.ops import ADD, FLOORDIV, MAX, MUL, SUB
+from eqsatad.terms.ops import ADD, FLOORDIV, MAX, MIN, MUL, SUB
 
 # Enough iterations to share; the rest of the loops stays inside each. With strips the tiles of
 # one iteration find what they read in a cache.
@@ -55,13 +56,26 @@ def spread(tile: Tile) -> tuple[int, Expr]:
         enough = ENOUGH if tile.strips is None else ENOUGH_IN_STRIPS
         while taken > 1 and prod(known[: taken - 1]) >= enough:
             taken -= 1
-    elif taken > 1 and not has_loop(tile.body):
+    elif taken > 1 and not any(map(_long, statements(tile.body))):
         # A tile takes too short to work out its place along each of the loops.
         taken = taken - INSIDE if taken > INSIDE + 1 else taken - 1
-    total: Expr = Const(1, "index")
-    for count in numbers[:taken]:
-        total = Apply(MUL, (total, count))
-    return taken, normal(total)
+    return taken, iterations(numbers[:taken], numbers[taken:])
+
+
+def iterations(counts: Sequence[Expr], inside: Sequence[Expr]) -> Expr:
+    """The product of ``counts``; 0 where loops of one of the lengths ``inside`` do nothing."""
+    one: Expr = Const(1, "index")
+    some = [Apply(MIN, (one, count)) for count in inside if not isinstance(count, Const)]
+    return normal(reduce(_product, (*counts, *some), one))
+
+
+def _product(left: Expr, right: Expr) -> Expr:
+    return Apply(MUL, (left, right))
+
+
+def _long(statement: Statement) -> bool:
+    """Whether ``statement`` is a loop that is not surely short."""
+    return isinstance(statement, For) and (most(statement) or SHORT + 1) > SHORT
 
 
 def written_out(tile: Tile) -> int:
