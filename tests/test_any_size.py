@@ -109,6 +109,33 @@ def test_array_with_pieces_of_a_line_is_read_by_several_lines_of_each():
     assert step.tile.counts[step.tile.lane] > 1
 
 
+def test_steps_of_which_a_loop_inside_does_nothing_are_not_run():
+    """A last column of its own is there only where rows are odd."""
+    program = loops_of("W6dX")
+    sizes = {size.name: 8 for size in program.sizes}
+    odd = {**sizes, "w": 9}
+
+    def idle(given):
+        return [value(step.share.stop, given) == 0 for step in steps(program)]
+
+    assert sum(idle(sizes)) > sum(idle(odd))
+
+
+@pytest.mark.parametrize("width", [3, 16, 31, 32, 33, 57, 128, 131])
+def test_lanes_at_the_end_of_a_row_add_up_less(width):
+    kernel = build(loops_of("W6dX"), "cpu")
+    half = (width + 1) // 2
+    rng = np.random.default_rng(0)
+    head = rng.standard_normal((2, 3, 4, half)).astype("float32")
+    taken = rng.integers(0, 9, head.shape)
+    expected = np.zeros((2, 3, 10, 2 * half + 2))
+    for (n, c, i, j), place in np.ndenumerate(taken):
+        expected[n, c, 2 * i + place // 3, 2 * j + place % 3] += head[n, c, i, j]
+    given = {"A": taken.astype("int32"), "H": head}
+    (found,) = kernel(**{name: given[name] for name in kernel.inputs}, h=8, w=width)
+    np.testing.assert_allclose(found, expected[:, :, 1:9, 1 : width + 1], rtol=1e-6, atol=1e-6)
+
+
 def test_unknown_stride_is_no_short_one():
     m, n = ea.size("m"), ea.size("n")
     x = ea.placeholder((m, n), name="x")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from itertools import product
 from math import ceil, prod
 
@@ -19,9 +19,9 @@ from eqsatad.backends.cpu.code.statements import SHORT, Statements
 from eqsatad.backends.cpu.code.stripwriter import TRUE, PartWriter, StripWriter
 from eqsatad.backends.cpu.code.text import Value, Writer, number
 from eqsatad.backends.cpu.tiles.scans import Scan, recognised
-from eqsatad.backends.cpu.tiles.tile import Asked, Tile, length, most
+from eqsatad.backends.cpu.tiles.tile import Asked, Tile, length, most, widest
 from eqsatad.backends.cpu.tiles.turns import Turned
-from eqsatad.loops.nest import For, Statement, statements
+from eqsatad.loops.nest import For, Statement, replaced, statements
 from eqsatad.terms.linear import normal
 from eqsatad.terms.nodes import Apply, Axis, Const, Expr, Tensor
 from eqsatad.terms.ops import ADD, FLOORDIV, MAX, MIN, MUL, SUB
@@ -96,6 +96,21 @@ def unflattened(w: Writer, flat: Value, counts: Sequence[Value]) -> list[Value]:
         places.append(w.two("urem", flat, count))
         flat = w.two("udiv", flat, count)
     return [flat, *reversed(places)]
+
+
+def _unbounded(tile: Tile) -> dict[Expr, Expr]:
+    """The bounds of short sums that end some lanes early, with what they are for most vectors."""
+    lane = next((loop for loop in tile.loops if loop.axis is tile.lane), None)
+    if lane is None or length(lane) is not None:
+        return {}
+    found: dict[Expr, Expr] = {}
+    for loop in statements(tile.body):
+        if isinstance(loop, For) and lane.axis in loop.start.free | loop.stop.free:
+            wide = widest(loop)
+            if wide is None or not 0 < (length(wide) or 0) <= SHORT:
+                return {}
+            found |= {loop.start: wide.start, loop.stop: wide.stop}
+    return {bound: number for bound, number in found.items() if lane.axis in bound.free}
 
 
 class Asking(Statements):
@@ -230,8 +245,29 @@ class TileWriter:
             else:
                 for here in self._dealt(order, places, points):
                     for together in self._together(here):
-                        with self.expressions.scope():
-                            self.statements.block(self.tile.body, together)
+                        self._sums(together)
+
+    def _sums(self, points: Sequence[Point]) -> None:
+        """The body of the tile at ``points``, without bounds where all lanes sum up all there is.
+
+        Where a row ends is known only when the program runs; few vectors are there.
+        """
+        wide = _unbounded(self.tile)
+        if not wide:
+            with self.expressions.scope():
+                self.statements.block(self.tile.body, points)
+            return
+        tests = [
+            self.w.over_lanes("and", self.w.compare("icmp eq", self.expressions.value(bound, point),
+                                                    self._outside(number)))
+            for bound, number in wide.items() for point in points
+        ]  # fmt: skip
+        whole = reduce(partial(self.w.two, "and"), tests)
+        bodies = ((whole, replaced(self.tile.body, wide)),
+                  (self.w.two("xor", whole, TRUE), self.tile.body))  # fmt: skip
+        for test, body in bodies:
+            with self.w.when(test), self.expressions.scope():
+                self.statements.block(body, points)
 
     def _dealt(
         self, order: Sequence[For], places: Sequence[Value], points: Sequence[Point]
