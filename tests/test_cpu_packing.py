@@ -230,6 +230,38 @@ def test_what_is_read_across_several_times_is_copied():
     np.testing.assert_allclose(build(program, "cpu")(*arrays)[0], expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("across", [True, False])
+def test_a_product_of_what_lies_across_is_one_with_a_copy(across):
+    """Loaded one by one, each element would come from a line of its own."""
+    a = place(2, 21, 5, 40, name="A")
+    b = place(40, 5, 21, name="B") if across else place(21, 5, 40, name="B")
+    i, j, k = (ea.reduce_axis((0, extent), name=name)
+               for name, extent in (("i", 21), ("j", 5), ("k", 40)))  # fmt: skip
+
+    def total(n):
+        return ea.sum(a[n, i, j, k] * (b[k, j, i] if across else b[i, j, k]), axis=(i, j, k))
+
+    program = lower([ea.compute((2,), total, name="total")])
+    assert bool(packed(program, VECTOR).temporaries) == across
+    rng = np.random.default_rng(0)
+    shapes = ((2, 21, 5, 40), (40, 5, 21) if across else (21, 5, 40))
+    left, right = (rng.standard_normal(shape).astype("float32") for shape in shapes)
+    turned = right.transpose(2, 1, 0) if across else right
+    expected = (left.astype("float64") * turned).sum(axis=(1, 2, 3))
+    np.testing.assert_allclose(build(program)(left, right)[0], expected, rtol=1e-3)
+
+
+def test_a_small_matrix_is_turned_innermost():
+    """Its squares overlap, and the lines of its rows are shared with the next matrix."""
+    x = place(20, 6, 17, name="X")
+    small = ea.compute((17, 6, 20), lambda i, j, k: x[k, j, i], name="small")
+    wide = place(300, 6, 170, name="W")
+    large = ea.compute((170, 6, 300), lambda i, j, k: wide[k, j, i], name="large")
+    for stage, order in ((small, "jik"), (large, "ijk")):
+        tile = turn(lower([stage]).nests[0].body[0], VECTOR)
+        assert [loop.axis.name for loop in tile.order] == list(order)
+
+
 def test_rows_are_copied_with_the_zeros_at_their_ends():
     program = packed(program_of(strided(1, 3, image=(2, 30, 20, 20), pad=1)), VECTOR)
     (copy,) = [nest for nest in program.nests if nest.stage.name == "H_packed_1"]

@@ -76,6 +76,8 @@ KEPT = 0.5
 # of copying.
 SHARED = 4
 WORTH = 0.5
+# Cycles for a product where elements are loaded one by one, as no vector finds both operands.
+SCALAR = 2
 
 # Bytes of a page, how many of them a CPU finds at once, and what products cost, compared with
 # others, that go through more of them in turns.
@@ -421,12 +423,25 @@ def _choice(products: Products, lane: Axis, lanes: int, keeps: bool) -> Choice |
            for layout, read in zip(layouts, products.operands, strict=True)):  # fmt: skip
         vectors *= LEAPING
     copies = sum(_copying(layout) for layout in layouts)
-    if _reuse(products, lane, extents) < SHARED or vectors < WORTH * copies:
+    if _in_rows(products):
+        pays = _reuse(products, lane, extents) >= SHARED and vectors >= WORTH * copies
+    else:
+        pays = vectors + copies < SCALAR * points
+    if not pays:
         return None
     results = prod(extents[loop.axis] for loop in products.loops)
     ending = KEPT if keeps else _ending(products, lane, lanes)
     left, right = layouts
     return Choice(lane, products, (left, right), keeps, vectors + copies + results * ending)
+
+
+def _in_rows(products: Products) -> bool:
+    """Whether vectors along some axis find both operands as they lie."""
+    steps = (
+        {stride(read.tensor, read.indices, loop.axis) for read in products.operands}
+        for loop in (*products.loops, *products.sums)
+    )
+    return any(each in ({1}, {0, 1}) for each in steps)
 
 
 def _leaps(products: Products, read: Read, lane: Axis) -> bool:

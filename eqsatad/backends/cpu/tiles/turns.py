@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from math import ceil, log2
+from math import ceil, log2, prod
 
 from eqsatad.backends.cpu.code.expressions import Expressions
 from eqsatad.backends.cpu.code.memory import masked_store, shuffled
@@ -24,6 +24,11 @@ from eqsatad.terms.nodes import Apply, Const, Expr, Read
 
 # Squares smaller than this are copied as they are.
 LEAST = 4
+# Bytes of a matrix all of which stays near while it is turned.
+NEARBY = 1 << 14
+# Bytes from where a vector is stored to the line that is asked for: the target has more rows than
+# a CPU foresees.
+AHEAD = 512
 # The largest distance of neighbours in the target, and what a vector costs besides its turning.
 NEAR = 2
 MOVED = 2
@@ -53,7 +58,19 @@ def turn(statement: Statement, vector: int, *, vectors: int | None = None) -> Ti
         return None
     counts = {along.axis: 1, across.axis: size}
     sure = frozenset(loop.axis for loop in unknown)
-    return Tile(tuple(loops), body, along.axis, size, False, counts, turned=across.axis, sure=sure)
+    order = _ordered(loops, (along, across), BYTES[STORED[stores[0].buffer.dtype]])
+    return Tile(order, body, along.axis, size, False, counts, turned=across.axis, sure=sure)
+
+
+def _ordered(loops: Sequence[For], sides: Sequence[For], width: int) -> tuple[For, ...]:
+    """``loops`` with those of a matrix that is turned innermost, if it is small.
+
+    Squares that overlap, and lines that several of them have a part in, are then still near.
+    """
+    if width * prod(length(side) or NEARBY for side in sides) > NEARBY:
+        return tuple(loops)
+    others = [loop for loop in loops if loop not in sides]
+    return (*others, *(loop for loop in loops if loop in sides))
 
 
 def _side(vectors: int, lanes: int) -> int:
@@ -171,6 +188,8 @@ class Turned:
         for delta, vector in enumerate(even):
             at = self.expressions.address(store.buffer, store.indices, self._place(point, delta))
             if at.stride == 1:
+                further = self.w.address(at.base, "i8", number(AHEAD, "i64"), inside=False)
+                self.w.prefetch(further, write=True)
                 self._whole(vector, at.base, [lane < self.rows for lane in range(self.size)])
                 continue
             other = vector if odd is None else odd[delta]
