@@ -21,6 +21,7 @@ from eqsatad.backends.cpu.code.loads import PICKED
 from eqsatad.backends.cpu.code.scalars import BYTES, COMPUTED, STORED
 from eqsatad.backends.cpu.rewrites.copies import (
     Layout,
+    Part,
     as_it_lies,
     borders,
     filling,
@@ -30,6 +31,7 @@ from eqsatad.backends.cpu.rewrites.copies import (
 )
 from eqsatad.backends.cpu.rewrites.products import (
     Products,
+    Span,
     affine,
     decides,
     inmost,
@@ -339,8 +341,24 @@ def _strewn(statement: Statement) -> Strewn | None:
 def best_choice(products: Products, lanes: int) -> Choice | None:
     """The cheapest axis to run vectors along: of a result, or of a sum, which goes innermost."""
     loops = (*products.loops, *reversed(products.sums))
-    choices = (_along(inmost(products, loop), loop.axis, lanes) for loop in loops)
+    arranged = inmost if _in_rows(products) else _following
+    choices = (_along(arranged(products, loop), loop.axis, lanes) for loop in loops)
     return _cheapest(choice for choice in choices if choice is not None)
+
+
+def _following(products: Products, last: For) -> Products:
+    """``products`` with sums in the order of the operand in which ``last`` is contiguous.
+
+    A copy of the other operand lies in that order as well.
+    """
+    for read in products.operands:
+        if stride(read.tensor, read.indices, last.axis) == 1:
+            steps = {
+                loop: stride(read.tensor, read.indices, loop.axis) or 0 for loop in products.sums
+            }
+            sums = sorted(products.sums, key=lambda loop: abs(steps[loop]), reverse=True)
+            return inmost(replace(products, sums=tuple(sums)), last)
+    return inmost(products, last)
 
 
 def _cheapest(choices: Iterable[Choice]) -> Choice | None:
@@ -414,7 +432,7 @@ def _choice(products: Products, lane: Axis, lanes: int, keeps: bool) -> Choice |
         layout = layout_of(read, lane if lane in read.free else None, spans, summed)
         if layout is None:
             return None
-        layouts.append(layout)
+        layouts.append(layout if _in_rows(products) else _in_order(layout, read, products.sums))
     points = prod(extents.values())
     as_it_is = not keeps and all(layout.natural for layout in layouts)
     along = _stretch(products, lane) if as_it_is else extents[lane]
@@ -433,6 +451,21 @@ def _choice(products: Products, lane: Axis, lanes: int, keeps: bool) -> Choice |
     ending = KEPT if keeps else _ending(products, lane, lanes)
     left, right = layouts
     return Choice(lane, products, (left, right), keeps, vectors + copies + results * ending)
+
+
+def _in_order(layout: Layout, read: Read, sums: Sequence[For]) -> Layout:
+    """``layout`` with its dimensions in the order in which ``sums`` go through them."""
+    if layout.natural or any(part.step > 1 for part in layout.parts):
+        return layout
+    places = {loop.axis: place for place, loop in enumerate(sums)}
+
+    def place(pair: tuple[Part, Span]) -> int:
+        axes = linear(read.indices[pair[0].source]).free
+        return max((places.get(axis, -1) for axis in axes), default=-1)
+
+    pairs = sorted(zip(layout.parts, layout.filled, strict=True), key=place)
+    parts, filled = zip(*pairs, strict=True)
+    return replace(layout, parts=parts, filled=filled)
 
 
 def _in_rows(products: Products) -> bool:
