@@ -230,6 +230,13 @@ def test_what_is_read_across_several_times_is_copied():
     np.testing.assert_allclose(build(program, "cpu")(*arrays)[0], expected, rtol=1e-6)
 
 
+def test_what_a_strided_weight_gradient_reads_is_copied_with_channels_innermost():
+    """No vector finds the image as it lies, but many results share what is read of it."""
+    program = packed(program_of(conv((3, 16, 24, 28), (32, 16, 2, 2), "W", stride=2)), VECTOR)
+    (copy,) = (each for each in program.temporaries if each.name.startswith("X"))
+    assert copy.shape[-1].value == 16
+
+
 @pytest.mark.parametrize("across", [True, False])
 def test_a_product_of_what_lies_across_is_one_with_a_copy(across):
     """Loaded one by one, each element would come from a line of its own."""

@@ -341,7 +341,7 @@ def _strewn(statement: Statement) -> Strewn | None:
 def best_choice(products: Products, lanes: int) -> Choice | None:
     """The cheapest axis to run vectors along: of a result, or of a sum, which goes innermost."""
     loops = (*products.loops, *reversed(products.sums))
-    arranged = inmost if _in_rows(products) else _following
+    arranged = _following if _across(products) else inmost
     choices = (_along(arranged(products, loop), loop.axis, lanes) for loop in loops)
     return _cheapest(choice for choice in choices if choice is not None)
 
@@ -432,7 +432,7 @@ def _choice(products: Products, lane: Axis, lanes: int, keeps: bool) -> Choice |
         layout = layout_of(read, lane if lane in read.free else None, spans, summed)
         if layout is None:
             return None
-        layouts.append(layout if _in_rows(products) else _in_order(layout, read, products.sums))
+        layouts.append(_in_order(layout, read, products.sums) if _across(products) else layout)
     points = prod(extents.values())
     as_it_is = not keeps and all(layout.natural for layout in layouts)
     along = _stretch(products, lane) if as_it_is else extents[lane]
@@ -441,10 +441,10 @@ def _choice(products: Products, lane: Axis, lanes: int, keeps: bool) -> Choice |
            for layout, read in zip(layouts, products.operands, strict=True)):  # fmt: skip
         vectors *= LEAPING
     copies = sum(_copying(layout) for layout in layouts)
-    if _in_rows(products):
-        pays = _reuse(products, lane, extents) >= SHARED and vectors >= WORTH * copies
-    else:
+    if _across(products):
         pays = vectors + copies < SCALAR * points
+    else:
+        pays = _reuse(products, lane, extents) >= SHARED and vectors >= WORTH * copies
     if not pays:
         return None
     results = prod(extents[loop.axis] for loop in products.loops)
@@ -468,13 +468,18 @@ def _in_order(layout: Layout, read: Read, sums: Sequence[For]) -> Layout:
     return replace(layout, parts=parts, filled=filled)
 
 
-def _in_rows(products: Products) -> bool:
-    """Whether vectors along some axis find both operands as they lie."""
+def _across(products: Products) -> bool:
+    """Whether no vectors find both operands as they lie, and few results share an element."""
+    loops = (*products.loops, *products.sums)
     steps = (
         {stride(read.tensor, read.indices, loop.axis) for read in products.operands}
-        for loop in (*products.loops, *products.sums)
+        for loop in loops
     )
-    return any(each in ({1}, {0, 1}) for each in steps)
+    shared = (
+        prod(length(loop) or 1 for loop in products.loops if loop.axis not in read.free)
+        for read in products.operands
+    )
+    return max(shared) < SHARED and not any(each in ({1}, {0, 1}) for each in steps)
 
 
 def _leaps(products: Products, read: Read, lane: Axis) -> bool:
