@@ -232,9 +232,9 @@ def test_what_is_read_across_several_times_is_copied():
 
 def test_what_a_strided_weight_gradient_reads_is_copied_with_channels_innermost():
     """No vector finds the image as it lies, but many results share what is read of it."""
-    program = packed(program_of(conv((3, 16, 24, 28), (32, 16, 2, 2), "W", stride=2)), VECTOR)
-    (copy,) = (each for each in program.temporaries if each.name.startswith("X"))
-    assert copy.shape[-1].value == 16
+    problem = conv((3, 16, 49, 57), (89, 16, 2, 2), "W", stride=2, dilation=2)
+    copy, _ = prepare(program_of(problem), MACHINE).temporaries
+    assert [extent.value for extent in copy.shape] == [3, 49, 57, 16]
 
 
 @pytest.mark.parametrize("across", [True, False])
