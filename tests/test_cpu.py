@@ -754,3 +754,17 @@ def test_tanh_is_exactly_one_where_it_saturates(dtype):
     values = np.array([20, 50, 1e4, -20, -50, -1e4], dtype)
     (found,) = build(lower([y]))(x=values)
     np.testing.assert_array_equal(found, np.sign(values))
+
+
+@pytest.mark.parametrize(("columns", "vector", "lanes"), [(15, 64, 16), (6, 64, 8), (15, 32, 8)])
+def test_short_rows_are_one_vector_under_a_mask_where_that_is_free(columns, vector, lanes):
+    a, b = place(40, 30, name="A"), place(30, columns, name="B")
+    k = reduced(30, "k")
+    program = lowered(
+        ea.compute((40, columns), lambda i, j: ea.sum(a[i, k] * b[k, j], axis=k), name="Y")
+    )
+    tile = plan(program.nests[0].body[0], vector, 32, False)
+    assert tile.lanes == lanes
+    arrays = arrays_for(program)
+    expected = arrays[0].astype("float64") @ arrays[1]
+    np.testing.assert_allclose(build(program)(*arrays)[0], expected, rtol=1e-4, atol=1e-4)

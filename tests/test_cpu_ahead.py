@@ -118,6 +118,16 @@ def test_a_copy_of_short_rows_asks_along_all_of_them():
     assert not asked(lowered(OUTPUTS["short rows that are turned"]), large)
 
 
+def test_a_large_copy_that_is_turned_asks_for_what_it_stores_to():
+    program = lowered(OUTPUTS["short rows that are turned"])
+    (step,) = steps(program)
+    assert step.tile.claimed > 0
+    (step,) = steps(program, replace(SMALL, caches=Caches(4 * KIB, 1024 * KIB)))
+    assert step.tile.claimed == 0
+    rows = lowered(OUTPUTS["rows of an image"])
+    assert not any(step.tile.claimed for step in steps(rows) if step.tile)
+
+
 def branching(block):
     """``block`` with a condition around what its innermost loops do, the same on both sides."""
     return tuple(

@@ -19,7 +19,7 @@ from eqsatad.backends.cpu.runtime.caches import Caches
 from eqsatad.backends.cpu.tiles.costs import Work, inside_of, over
 from eqsatad.backends.cpu.tiles.reuse import FAR_PART, LINE, Extents, Loop, footprint, sources
 from eqsatad.backends.cpu.tiles.tile import Asked, Tile, length, widest
-from eqsatad.loops.nest import For, reads_of
+from eqsatad.loops.nest import For, Store, reads_of
 from eqsatad.terms.nodes import Axis, Const, Expr, Read
 from eqsatad.terms.walk import substitute
 
@@ -42,6 +42,8 @@ OPERATIONS = 9
 PIECES = 16
 FURTHER = 128
 ALONG = 1024
+# Bytes from where a copy that is turned stores a vector to the line that it asks for.
+CLAIMED = 512
 # The part of the second cache in which the rest of a program may leave what a copy reads.
 LEFT = 1 / 16
 
@@ -69,6 +71,7 @@ def foreseen(tile: Tile | None, caches: Caches) -> Tile | None:
     if len(work.leaves) > 1:
         return tile
     if not work.leaves:
+        tile = replace(tile, claimed=_claimed(tile, caches))
         found = (_copied(read, tile, caches) for read in reads_of(tile.body))
     else:
         (leaf,) = work.leaves
@@ -89,6 +92,19 @@ def _strips(tile: Tile) -> Iterator[Loop]:
         *whole, cut = zip(tile.strips.loops, tile.strips.counts, strict=True)
         yield from (Loop(loop.axis, count, 1) for loop, count in whole)
         yield Loop(cut[0].axis, cut[1], tile.strips.size)
+
+
+def _claimed(tile: Tile, caches: Caches) -> int:
+    """How far ahead a copy that is turned asks for what it stores to, if that is large.
+
+    It stores to more rows in turns than a CPU foresees.
+    """
+    if tile.turned is None:
+        return 0
+    everywhere = {loop.axis: float(length(loop) or 1) for loop in tile.loops}
+    stores = [each for each in tile.body if isinstance(each, Store)]
+    written = sum(footprint(Read(store.buffer, store.indices), everywhere) for store in stores)
+    return CLAIMED if written > LEFT * caches.far else 0
 
 
 def _copied(read: Read, tile: Tile, caches: Caches) -> Asked | None:

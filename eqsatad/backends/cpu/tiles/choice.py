@@ -29,8 +29,9 @@ from eqsatad.terms.walk import postorder
 
 # One register out of so many is left to the compiler.
 SPARE = 32
-# The fewest lanes that are worth having.
+# The fewest lanes that are worth having, and the bytes of vectors that are masked at no cost.
 FEWEST = 4
+MASKED = 64
 LANE_COUNTS = (1, 2, 3, 4, 5, 6, 8)
 # The most loops of which neighbours are rows of a tile.
 ROWS = 2
@@ -73,7 +74,8 @@ def plan(
     rows = [loop for loop in even if known[loop] is not None or vectors is not None]
     assumed = (vectors or 0) * lanes
     longest = {loop: _assumed(loop, assumed) if n is None else n for loop, n in known.items()}
-    tiles = _candidates(longest, rows, body, work.leaves, lanes, registers, exact)
+    wide = {loop: _within(lanes, extent, vector) for loop, extent in longest.items()}
+    tiles = _candidates(longest, wide, rows, body, work.leaves, lanes, registers, exact)
     unknown = [loop.axis for loop in loops if known[loop] is None]
     caches = caches or Caches()
     if not unknown:
@@ -102,6 +104,7 @@ def _assumed(loop: For, extent: int) -> int:
 
 def _candidates(
     longest: Mapping[For, int],
+    wide: Mapping[For, int],
     rows: Sequence[For],
     body: Block,
     leaves: Sequence[Leaf],
@@ -109,20 +112,22 @@ def _candidates(
     registers: int,
     exact: bool,
 ) -> Iterator[Tile]:
-    """Every tile that could be used for loops of the length ``longest``, with some of ``rows``."""
+    """Every tile that could be used for loops of the length ``longest``, with some of ``rows``.
+
+    Vectors along each loop have as many lanes as ``wide`` says.
+    """
     loops = list(longest)
     accumulators = max(1, sum(_accumulated(leaf.loop) for leaf in leaves[:1]))
     for loop in loops:
-        wide = _within(lanes, longest[loop])
         for count in LANE_COUNTS:
             # The last vector may begin within the one before.
-            if count > 1 and longest[loop] <= (count - 1) * wide:
+            if count > 1 and longest[loop] <= (count - 1) * wide[loop]:
                 continue
             others = [row for row in rows if row is not loop]
             # Where one vector is all there is, a second loop makes a tile large enough.
-            for counts in _row_counts(others, ROWS if longest[loop] <= wide else 1):
+            for counts in _row_counts(others, ROWS if longest[loop] <= wide[loop] else 1):
                 if _fits(count, counts, accumulators, registers):
-                    yield Tile(tuple(loops), body, loop.axis, wide, False,
+                    yield Tile(tuple(loops), body, loop.axis, wide[loop], False,
                                {loop.axis: count, **counts})  # fmt: skip
     if _branches_on_locals(body):
         return
@@ -136,10 +141,15 @@ def _candidates(
             yield Tile(tuple(loops), body, leaves[0].loop.axis, lanes, True, counts)
 
 
-def _within(lanes: int, extent: int) -> int:
-    """The lanes of a vector that fits a short loop without a mask; all where even few do not."""
-    fitting = (lanes // part for part in (1, 2, 4) if FEWEST <= lanes // part <= extent)
-    return next(fitting, lanes)
+def _within(lanes: int, extent: int, vector: int) -> int:
+    """The lanes of a vector for a short loop, which it covers under a mask where that is free.
+
+    Elsewhere those that fit without a mask; all where even few do not.
+    """
+    parts = [lanes // part for part in (4, 2, 1) if lanes // part >= FEWEST]
+    if vector >= MASKED:
+        return next((size for size in parts if size >= extent), lanes)
+    return next((size for size in reversed(parts) if size <= extent), lanes)
 
 
 def _row_counts(rows: Sequence[For], most: int) -> Iterator[dict[Axis, int]]:

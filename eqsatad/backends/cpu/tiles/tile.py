@@ -109,7 +109,7 @@ class Tile:
     ``columns`` says that the vectors of a tile run one after the other, each with all its rows.
     ``sure`` are the axes along which it is only run where it fits, see `needs`. Some tiles have one
     neighbour less along the axis ``dealt``, so that all together cover the loop but not more. For
-    ``asked``, see `ahead`; for ``rolling``, see there.
+    ``asked`` and the bytes ``claimed``, see `ahead`; for ``rolling``, see there.
     """
 
     loops: tuple[For, ...]
@@ -126,6 +126,7 @@ class Tile:
     sure: frozenset[Axis] = frozenset()
     dealt: Axis | None = None
     asked: tuple[Asked, ...] = ()
+    claimed: int = 0
     rolling: Rolling | None = None
 
     @property

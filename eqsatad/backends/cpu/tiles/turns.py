@@ -26,9 +26,6 @@ from eqsatad.terms.nodes import Apply, Const, Expr, Read
 LEAST = 4
 # Bytes of a matrix all of which stays near while it is turned.
 NEARBY = 1 << 14
-# Bytes from where a vector is stored to the line that is asked for: the target has more rows than
-# a CPU foresees.
-AHEAD = 512
 # The largest distance of neighbours in the target, and what a vector costs besides its turning.
 NEAR = 2
 MOVED = 2
@@ -153,7 +150,7 @@ class Turned:
         self.expressions = expressions
         self.body = tile.body
         self.along, self.across = tile.lane, tile.turned
-        self.size = tile.lanes
+        self.size, self.claimed = tile.lanes, tile.claimed
         # A tile is only run where loops of unknown length are as long.
         extents = {loop.axis: length(loop) for loop in tile.loops}
         sides = (extents[axis] for axis in (self.along, self.across))
@@ -188,8 +185,7 @@ class Turned:
         for delta, vector in enumerate(even):
             at = self.expressions.address(store.buffer, store.indices, self._place(point, delta))
             if at.stride == 1:
-                further = self.w.address(at.base, "i8", number(AHEAD, "i64"), inside=False)
-                self.w.prefetch(further, write=True)
+                self._claim(at.base)
                 self._whole(vector, at.base, [lane < self.rows for lane in range(self.size)])
                 continue
             other = vector if odd is None else odd[delta]
@@ -210,6 +206,12 @@ class Turned:
                     at.base, vector.kind, number(half * self.size, "i64"), inside=False
                 )
                 self._whole(mixed, base, there)
+
+    def _claim(self, address: str) -> None:
+        """Asks for the line that is stored to a little later."""
+        if self.claimed:
+            further = self.w.address(address, "i8", number(self.claimed, "i64"), inside=False)
+            self.w.prefetch(further, write=True)
 
     def _place(self, point: Point, delta: int) -> Point:
         """The first of the elements that are stored together."""
