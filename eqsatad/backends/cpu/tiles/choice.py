@@ -144,10 +144,10 @@ def _candidates(
 def _within(lanes: int, extent: int, vector: int) -> int:
     """The lanes of a vector for a short loop, which it covers under a mask where that is free.
 
-    Elsewhere those that fit without a mask; all where even few do not.
+    Elsewhere those that fit without a mask; all where even few do not, and for unknown extents.
     """
     parts = [lanes // part for part in (4, 2, 1) if lanes // part >= FEWEST]
-    if vector >= MASKED:
+    if vector >= MASKED and extent:
         return next((size for size in parts if size >= extent), lanes)
     return next((size for size in reversed(parts) if size <= extent), lanes)
 
