@@ -99,7 +99,7 @@ CPU = CostModel(
     "cpu", multiply=1, divide=4, call=12, add=1, negate=0.5, guard=0.2, read=0.3,
     store=1.5, visit=1,
     calls={"sqrt": 5, "rsqrt": 5, "pow": 30, "floor": 1, "ceil": 1, "round": 1, "trunc": 1},
-    scatter=Prices(add=64, vector=16, strided=1.6),
+    scatter=Prices(add=64, vector=16, strided=2),
 )  # fmt: skip
 OPENCL = CostModel(
     "opencl", multiply=1, divide=6, call=8, add=1, negate=0.5, guard=0.5, read=1.0,

@@ -13,14 +13,25 @@ from eqsatad.backends.cpu.tiles.costs import Leaf, Work, cheapest
 from eqsatad.backends.cpu.tiles.fusion import fused, spelled_out
 from eqsatad.backends.cpu.tiles.modest import accessible, dealt, frugal, modest, whole
 from eqsatad.backends.cpu.tiles.slices import cut
-from eqsatad.backends.cpu.tiles.tile import Tile, added, chain, independent, length, most, uneven
+from eqsatad.backends.cpu.tiles.tile import (
+    Tile,
+    added,
+    chain,
+    independent,
+    length,
+    most,
+    stride,
+    uneven,
+)
 from eqsatad.loops.nest import (
     Assign,
     Block,
     For,
     If,
     Statement,
+    Store,
     expressions_of,
+    reads_of,
     statements,
     stores_in_loop,
 )
@@ -74,7 +85,10 @@ def plan(
     rows = [loop for loop in even if known[loop] is not None or vectors is not None]
     assumed = (vectors or 0) * lanes
     longest = {loop: _assumed(loop, assumed) if n is None else n for loop, n in known.items()}
-    wide = {loop: _within(lanes, extent, vector) for loop, extent in longest.items()}
+    wide = {
+        loop: _within(lanes, extent, vector >= MASKED and _in_rows(loop, stores, body))
+        for loop, extent in longest.items()
+    }
     tiles = _candidates(longest, wide, rows, body, work.leaves, lanes, registers, exact)
     unknown = [loop.axis for loop in loops if known[loop] is None]
     caches = caches or Caches()
@@ -141,13 +155,21 @@ def _candidates(
             yield Tile(tuple(loops), body, leaves[0].loop.axis, lanes, True, counts)
 
 
-def _within(lanes: int, extent: int, vector: int) -> int:
+def _in_rows(loop: For, stores: Sequence[Store], body: Block) -> bool:
+    """Whether all that is read and stored along ``loop`` lies in rows."""
+    reads = reads_of(body)
+    return all(stride(store.buffer, store.indices, loop.axis) == 1 for store in stores) and all(
+        stride(read.tensor, read.indices, loop.axis) in (0, 1) for read in reads
+    )
+
+
+def _within(lanes: int, extent: int, masked: bool) -> int:
     """The lanes of a vector for a short loop, which it covers under a mask where that is free.
 
     Elsewhere those that fit without a mask; all where even few do not, and for unknown extents.
     """
     parts = [lanes // part for part in (4, 2, 1) if lanes // part >= FEWEST]
-    if vector >= MASKED and extent:
+    if masked and extent:
         return next((size for size in parts if size >= extent), lanes)
     return next((size for size in reversed(parts) if size <= extent), lanes)
 
