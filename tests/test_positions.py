@@ -70,7 +70,8 @@ def added(kernel, stride, head, saved, pad=0):
 
 
 @pytest.mark.parametrize(
-    ("kernel", "stride", "scatters"), [(5, 2, 1), (5, 1, 0), (3, 2, 0), (3, 1, 0), (5, 5, 0)]
+    ("kernel", "stride", "scatters"),
+    [(5, 2, 1), (5, 1, 0), (3, 2, 0), (3, 1, 0), (5, 5, 1), (2, 2, 0)],
 )
 def test_the_cheaper_of_gather_and_scatter_is_taken(kernel, stride, scatters):
     assert len(gradient(kernel, stride).scatters) == scatters
@@ -90,7 +91,7 @@ def test_rows_cost_whole_vectors_of_each_phase_of_windows_that_lie_apart():
 
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 @pytest.mark.parametrize("pad", [0, 2, 3])
-@pytest.mark.parametrize(("kernel", "stride"), [(5, 2), (5, 1), (3, 2), (4, 3)])
+@pytest.mark.parametrize(("kernel", "stride"), [(5, 2), (5, 1), (3, 2), (4, 3), (3, 3)])
 @pytest.mark.parametrize("cost", [SCATTER, GATHER], ids=["scatter", "gather"])
 def test_positions_outside_of_a_window_or_the_image_add_nothing(kernel, stride, dtype, pad, cost):
     adjoint = gradient(kernel, stride, dtype, pad, cost)

@@ -103,15 +103,15 @@ def as_scatter(
 
 
 def compares_data(term: Expr, axes: Sequence[Axis]) -> bool:
-    """Whether a gather tests a position that is data at every point."""
-    if not isinstance(term, Reduce):
-        return False
-    own, outer = frozenset(term.axes), frozenset(axes)
-    for kind, form in Conditions.of(conjuncts(term.cond)).with_data().guards:
+    """Whether a gather tests a position that is data, of each point or of the only one."""
+    own, outer = frozenset(_points(term)), frozenset(axes)
+    conds = conjuncts(term.cond) if isinstance(term, Reduce) else guarded(term)[0]
+    for kind, form in Conditions.of(conds).with_data().guards:
         if kind != ZERO or not form.free & outer:
             continue
-        if any(node.children and node.free & own for _, node in form.terms):
-            return True
+        for _, node in form.terms:
+            if node.children and (node.free & own if own else depends_on_data(node)):
+                return True
     return False
 
 
@@ -152,7 +152,12 @@ def _divides_data(guard: Guard) -> bool:
 
 def _tests(term: Expr) -> int:
     """How often a gather of ``term`` tests an element."""
-    return _volume(term.axes) if isinstance(term, Reduce) else 1
+    return _volume(_points(term))
+
+
+def _points(term: Expr) -> Sequence[Axis]:
+    """The axes that a gather sums over for each element; none if one point at most lands there."""
+    return term.axes if isinstance(term, Reduce) else ()
 
 
 def _volume(axes: Sequence[Axis]) -> int:
