@@ -30,18 +30,22 @@ class Prices:
     ``add`` is the price of adding to an element whose place in its row is data, or to ``vector``
     neighbours of which only the row is data. A gather tests the ``vector`` neighbours of a row
     together, so that a short row costs as much as so many elements. Where windows lie apart, only
-    elements as far apart are tested together, at the price ``strided``.
+    elements as far apart are tested together, at the price ``strided``; a row is cut at windows
+    that reach over its ends if they are the only ones that a place is in.
     """
 
     add: float = 1
     vector: int = 1
     strided: float = 1
 
-    def test(self, axes: Sequence[Axis], apart: int = 1) -> float:
-        """The price of one test of each element over ``axes``, of windows so far apart in a row."""
-        vectors = -(-_volume(axes[-1:]) // (apart * self.vector)) * apart
+    def test(self, axes: Sequence[Axis], apart: int = 1, cuts: int = 0) -> float:
+        """The price of one test of each element over ``axes``.
+
+        Windows are so far ``apart`` in a row, which is cut at so many places.
+        """
+        groups = -(-_volume(axes[-1:]) // (apart * self.vector)) + cuts
         each = 1 if apart == 1 else self.strided
-        return _volume(axes[:-1]) * vectors * self.vector * each
+        return _volume(axes[:-1]) * groups * apart * self.vector * each
 
 
 @dataclass(frozen=True)
@@ -87,9 +91,14 @@ def as_scatter(
     landing = {axis: expression(form) for axis, form in (position.targets | over).items()}
     landing = {axis: substitute(target, moved) for axis, target in landing.items()}
     together = prices.vector if axes and not depends_on_data(landing[axes[-1]]) else 1
-    apart = _apart(position.targets.get(axes[-1])) if axes else 1
+    row = axes[-1] if axes else None
+    apart, cuts = (1, 0) if row is None else _windows(row, position.targets.get(row))
     scatter = prices.test(axes) + prices.add * domain.volume / together
-    if scatter >= prices.test(axes, apart) * sum(map(_tests, gathers)):
+    tested = (
+        prices.test(axes, apart, 0 if _points(each) else cuts) * _volume(_points(each))
+        for each in gathers
+    )
+    if scatter >= sum(tested):
         return None
     # Once the range of data is known, the digits of data need no care for negative numbers.
     domain = replace(domain, guards=tuple(sorted(domain.guards, key=_divides_data)))
@@ -135,10 +144,17 @@ def solved_for(guards: Sequence[Guard], axes: Sequence[Axis]) -> Position | None
     return Position(targets, tuple(kept)) if targets else None
 
 
-def _apart(target: Linear | None) -> int:
-    """How far apart the windows are that summands land in."""
-    terms = () if target is None else target.terms
-    return max((abs(coef) for coef, node in terms if isinstance(node, Axis)), default=1)
+def _windows(row: Axis, target: Linear | None) -> tuple[int, int]:
+    """How far apart in ``row`` the windows are that summands land in, and how many ends they cut.
+
+    An end is cut where no window begins or stops with the row.
+    """
+    if target is None:
+        return 1, 0
+    coefs = (abs(coef) for coef, node in target.terms if isinstance(node, Axis))
+    apart = max(coefs, default=1)
+    ends = (target.const, target.const - _volume((row,)))
+    return apart, sum(end % apart != 0 for end in ends)
 
 
 def _divides_data(guard: Guard) -> bool:
@@ -148,11 +164,6 @@ def _divides_data(guard: Guard) -> bool:
         for _, root in guard[1].terms
         for node in postorder(root)
     )
-
-
-def _tests(term: Expr) -> int:
-    """How often a gather of ``term`` tests an element."""
-    return _volume(_points(term))
 
 
 def _points(term: Expr) -> Sequence[Axis]:
