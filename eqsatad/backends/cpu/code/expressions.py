@@ -26,6 +26,7 @@ from eqsatad.backends.cpu.code.scalars import (
     positive_division,
     whole_power,
 )
+from eqsatad.backends.cpu.code.tables import tabled
 from eqsatad.backends.cpu.code.text import Value, Writer, number
 from eqsatad.terms.linear import Linear
 from eqsatad.terms.nodes import (
@@ -74,6 +75,8 @@ class Expressions:
         self.loaded: dict[Read, Value] = {}
         self._loads = Loads(self)
         self.locals: dict[Var, Local] = {}
+        # Numbers that were tested to lie between 0 and another one.
+        self._digits: list[tuple[Expr, int]] = []
         self._scopes: list[dict[object, Value]] = []
         self._inside: dict[tuple[type[Expr], Expr], bool] = {}
 
@@ -83,6 +86,13 @@ class Expressions:
         self._scopes.append({})
         yield
         self._scopes.pop()
+
+    @contextmanager
+    def within(self, place: Expr, last: int) -> Iterator[None]:
+        """Inside, ``place`` is a number from 0 to ``last``."""
+        self._digits.append((place, last))
+        yield
+        self._digits.pop()
 
     def value(self, root: Expr, point: Point) -> Value:
         """The value of ``root``, of the type that its dtype is computed in."""
@@ -108,6 +118,7 @@ class Expressions:
 
     def at(self, tensor: Tensor, form: Linear, point: Point) -> Address:
         """Where the element at the offset ``form`` is."""
+        form, entry = self._looked_up(form, point)
         steady: list[tuple[int, Expr]] = []
         delta, stride = form.const, 0
         offsets: Value | None = None
@@ -125,11 +136,23 @@ class Expressions:
         # Under a mask the first lane may be one that is off, outside of the buffer.
         inside = point.mask is None
         offset = self._base(tuple(steady), point)
+        if entry is not None:
+            offset = self._plus(offset, 1, entry)
         base = self.w.address(self.buffers[tensor], kind, offset, inside=inside)
         base = self.w.address(base, kind, number(delta, "i64"), inside=inside)
         if offsets is not None and stride:
             offsets = self.w.two("add", offsets, self.w.counting(point.lanes, stride))
         return Address(base, stride, offsets)
+
+    def _looked_up(self, form: Linear, point: Point) -> tuple[Linear, Value | None]:
+        """``form`` without what a table has of it, and the entry of the table, if there is one."""
+        for place, last in self._digits:
+            table = tabled(form, place, last)
+            if table is None or (at := self.value(place, point)).lanes:
+                continue
+            address = self.w.address(self.w.module.table(table.entries), "i32", at)
+            return table.rest, self.w.convert("sext", self.w.load("i32", 0, address, 4), "i64")
+        return form, None
 
     def store(self, tensor: Tensor, indices: tuple[Expr, ...], value: Value, point: Point) -> None:
         """Stores ``value``, one per lane if the indices vary along the lanes."""

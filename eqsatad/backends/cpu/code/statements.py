@@ -245,8 +245,21 @@ class Statements:
         if not other and (found := _between(cond, then)) is not None:
             place, last, then = found
             tests = [self._within(self.expressions.value(place, p), last) for p in points]
-        else:
-            tests = [self.expressions.value(cond, point) for point in points]
+            with self.expressions.within(place, last):
+                self._tested(cond, tests, then, (), points)
+            return
+        tests = [self.expressions.value(cond, point) for point in points]
+        self._tested(cond, tests, then, other, points)
+
+    def _tested(
+        self,
+        cond: Expr,
+        tests: Sequence[Value],
+        then: Block,
+        other: Block,
+        points: Sequence[Point],
+    ) -> None:
+        """``then`` where ``tests`` hold, which say that ``cond`` does, and ``other`` elsewhere."""
         if not other and _branchless(cond, then):
             self._chosen(then, list(zip(points, tests, strict=True)))
             return

@@ -78,7 +78,7 @@ class Module:
     """Function texts, and the declarations that they need, for vectors of ``vector`` bytes.
 
     ``half`` says that the CPU converts half floats; ``helpers`` are the names of those functions
-    that others need, each written once.
+    that others need, each written once. ``tables`` are constants by their contents.
     """
 
     vector: int = 0
@@ -87,6 +87,7 @@ class Module:
     declarations: dict[str, str] = field(default_factory=dict)
     helpers: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
+    tables: dict[tuple[int, ...], str] = field(default_factory=dict)
 
     def note(self, *facts: str) -> str:
         """A note for the branch of a loop of which ``facts`` hold, like `ROLLED`."""
@@ -97,11 +98,20 @@ class Module:
         self.notes.append(f"{name} = distinct !{{{said}}}")
         return f", !llvm.loop {name}"
 
+    def table(self, entries: tuple[int, ...]) -> str:
+        """The address of a constant array of 32-bit integers."""
+        return self.tables.setdefault(entries, f"@table{len(self.tables)}")
+
     def text(self, attributes: Sequence[str]) -> str:
         """The module; every function gets ``attributes``."""
+        tables = [
+            f"{name} = private unnamed_addr constant [{len(entries)} x i32] "
+            f"[{', '.join(f'i32 {entry}' for entry in entries)}]"
+            for entries, name in self.tables.items()
+        ]
         declared = [self.declarations[name] for name in sorted(self.declarations)]
         known = [f"attributes #0 = {{ {' '.join(attributes)} }}", PAST, ROLLED, SCALAR]
-        return "\n".join([*declared, *self.functions, *known, *self.notes]) + "\n"
+        return "\n".join([*tables, *declared, *self.functions, *known, *self.notes]) + "\n"
 
 
 @dataclass
