@@ -9,7 +9,7 @@ from multiprocessing import get_context
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from eqsatad import cache
@@ -322,6 +322,9 @@ def spread_out(sizes, times, positions, dtype):
     return ea.compute((count, *(times * extent for extent in places)), body, "y")
 
 
+@example(  # Rows that are joined, and together shorter than a vector.
+    sizes=[2, 2], times=2, dtypes=("int32", "float32"), machine=MACHINES[0], seed=0
+)
 @settings(max_examples=40, deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 14), min_size=2, max_size=3),

@@ -15,7 +15,7 @@ from eqsatad.backends.cpu.code import memory
 from eqsatad.backends.cpu.code.points import Point
 from eqsatad.backends.cpu.code.scalars import BYTES, STORED, widened
 from eqsatad.backends.cpu.code.text import Value, number
-from eqsatad.backends.cpu.tiles.windows import Window, window
+from eqsatad.backends.cpu.tiles.windows import Window, inside, window
 from eqsatad.terms.linear import expression, normal
 from eqsatad.terms.nodes import Apply, Axis, Const, Read
 from eqsatad.terms.ops import FLOORDIV
@@ -98,7 +98,11 @@ class Loads:
         if self.w.module.vector != PERMUTES or list(steps.values()) != [1]:
             return None
         (lane,) = steps
-        return window(read, lane, point.lanes)
+        found = window(read, lane, point.lanes)
+        if found is None or point.mask is None or point.mask is not point.tail:
+            return found
+        # Loops that were joined may leave a row, also in the lanes that count.
+        return found if inside(found.place, found.extent - 1) else None
 
     def _permuted(self, read: Read, found: Window, point: Point) -> Value:
         """The lanes of ``read`` out of vectors that lie inside of its row."""
