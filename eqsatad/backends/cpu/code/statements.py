@@ -7,6 +7,7 @@ all run through everything that any of them needs, each under a mask of its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import reduce
 from itertools import groupby
 
@@ -242,24 +243,12 @@ class Statements:
         return value
 
     def _choice(self, cond: Expr, then: Block, other: Block, points: Sequence[Point]) -> None:
-        if not other and (found := _between(cond, then)) is not None:
+        found = None if other else _between(cond, then)
+        if found is not None:
             place, last, then = found
             tests = [self._within(self.expressions.value(place, p), last) for p in points]
-            with self.expressions.within(place, last):
-                self._tested(cond, tests, then, (), points)
-            return
-        tests = [self.expressions.value(cond, point) for point in points]
-        self._tested(cond, tests, then, other, points)
-
-    def _tested(
-        self,
-        cond: Expr,
-        tests: Sequence[Value],
-        then: Block,
-        other: Block,
-        points: Sequence[Point],
-    ) -> None:
-        """``then`` where ``tests`` hold, which say that ``cond`` does, and ``other`` elsewhere."""
+        else:
+            tests = [self.expressions.value(cond, point) for point in points]
         if not other and _branchless(cond, then):
             self._chosen(then, list(zip(points, tests, strict=True)))
             return
@@ -274,7 +263,10 @@ class Statements:
                 with self.expressions.scope():
                     self.block(block, [self._masked(point, each) for point, each in pairs])
                 continue
-            with self.w.when(self._negated(test) if negated else test), self.expressions.scope():
+            # Only behind a branch is it certain; under a mask, or a choice, what is off runs too.
+            known = self.expressions.within(*found[:2]) if found is not None else nullcontext()
+            holds = self._negated(test) if negated else test
+            with self.w.when(holds), self.expressions.scope(), known:
                 self.block(block, points)
 
     def _chosen(self, sums: Block, points: Sequence[tuple[Point, Value]]) -> None:
