@@ -196,7 +196,7 @@ def test_what_is_asked_for_is_what_the_next_row_of_an_image_reads(output, place)
 
 @pytest.mark.parametrize(
     "output",
-    [OUTPUTS["rows of an image"], convolved(4, 32, 64, 20, 3)],
+    [OUTPUTS["rows of an image"], convolved(4, 32, 128, 20, 3)],
     ids=["gradient", "forward"],
 )
 def test_only_the_first_of_the_tiles_that_read_the_same_asks(output):

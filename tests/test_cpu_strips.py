@@ -13,8 +13,8 @@ from eqsatad.backends.cpu.runtime.caches import Caches, described
 from eqsatad.backends.cpu.runtime.machine import load
 from eqsatad.backends.cpu.runtime.workspace import Workspaces
 from eqsatad.backends.cpu.tiles.choice import plan
-from eqsatad.backends.cpu.tiles.reuse import LINE, Loop, footprint, sources
-from eqsatad.backends.cpu.tiles.strips import carried, put_away, sums
+from eqsatad.backends.cpu.tiles.reuse import LINE, Loop, footprint, room, sources
+from eqsatad.backends.cpu.tiles.strips import SHORTEST, carried, put_away, sums
 from eqsatad.backends.cpu.tiles.tile import Strips
 from eqsatad.backends.kernel import Kernel
 from eqsatad.backends.storage import from_bits, to_bits
@@ -168,17 +168,23 @@ def tile_of(output, caches):
 
 def test_long_sums_are_cut_so_that_a_strip_fits_the_second_cache():
     caches = Caches(32 * KIB, 512 * KIB)
-    tile = tile_of(product(16, 16384, 1024), caches)
+    tile = tile_of(product(16, 16384, 1000), caches)
     assert tile.strips is not None
     # All of the first operand that a strip reads, and what a tile reads of the second one.
     assert tile.strips.size * (16 + tile.step(tile.lane)) * 4 <= caches.far
-    assert tile_of(product(16, 256, 1024), caches).strips is None
+    assert tile_of(product(16, 256, 1000), caches).strips is None
 
 
 def test_larger_caches_need_fewer_strips():
-    output = product(16, 16384, 1024)
+    output = product(16, 16384, 1000)
     small, large = (tile_of(output, Caches(32 * KIB, far * KIB)) for far in (256, 1024))
     assert small.strips.number > large.strips.number
+
+
+def test_rows_a_page_apart_make_strips_as_short_as_they_may_be():
+    caches = Caches(32 * KIB, 512 * KIB)
+    even, odd = (tile_of(product(16, 16384, width), caches) for width in (1024, 1000))
+    assert SHORTEST <= even.strips.size < odd.strips.size
 
 
 def test_sums_around_stores_are_not_cut():
@@ -209,13 +215,24 @@ def test_footprint_counts_lines(place_of, extents, expected):
     assert footprint(read, extents) == pytest.approx(expected, abs=LINE)
 
 
+@pytest.mark.parametrize(
+    ("width", "columns", "expected"),
+    [(128, 16, 8), (128, 128, 1), (48, 16, 1), (160, 16, 2), (1024, 32, 32)],
+    ids=["one line of eight", "whole rows", "an odd number of lines", "two lines", "a page apart"],
+)
+def test_lines_between_pieces_a_power_of_two_apart_stay_free(width, columns, expected):
+    read = Read(place(100, width, name="a"), (ROW, COLUMN))
+    extents = {ROW: 100, COLUMN: columns}
+    assert room(read, extents) == pytest.approx(expected * footprint(read, extents))
+
+
 def test_what_a_loop_does_not_tell_apart_is_read_again_soon():
     a, b = place(100, 96, name="a"), place(100, 96, name="b")
     reads = [Read(a, (SUM, ROW)), Read(b, (SUM, COLUMN))]
     inside = {ROW: 16, COLUMN: 16, SUM: 100}
     loops = [Loop(ROW, 6, 16), Loop(COLUMN, 3, 32)]
-    one = sum(footprint(read, inside) for read in reads)
-    every = footprint(reads[0], inside) + footprint(reads[1], {**inside, COLUMN: 96})
+    one = sum(room(read, inside) for read in reads)
+    every = room(reads[0], inside) + room(reads[1], {**inside, COLUMN: 96})
     # Along the inner loop the lines of `a` stay; all of `b` is read before it starts again.
     assert [between for _, between in sources(reads[0], reads, inside, loops)] == [one, None]
     assert [between for _, between in sources(reads[1], reads, inside, loops)] == [every, None]

@@ -87,7 +87,7 @@ def sources(
         after = footprint(read, wide)
         fresh = min(1.0, after / (loop.tiles * before))
         if fresh < 1:
-            yield left * (1 - fresh), sum(footprint(each, extents) for each in reads)
+            yield left * (1 - fresh), sum(room(each, extents) for each in reads)
         left *= fresh
         extents, before = wide, after
     yield left, None
@@ -123,12 +123,24 @@ def footprint(read: Read, extents: Extents) -> float:
     return piece * pieces
 
 
+def room(read: Read, extents: Extents) -> float:
+    """The bytes of a cache that the lines which ``read`` touches need to stay in it.
+
+    More than their `footprint` where all pieces begin at multiples of a step that `SETS` is a
+    multiple of: the sets in between stay free.
+    """
+    piece, pieces = _pieces(read, extents)
+    if pieces <= 1:
+        return piece
+    apart = [step for step, axes in steps(read) if step > piece and _count(axes, extents) > 1]
+    return piece * pieces * max(1.0, gcd(SETS, *apart) / piece)
+
+
 def _pieces(read: Read, extents: Extents) -> tuple[float, float]:
     """The bytes of the whole lines that lie in a row, and how often there are so many."""
     piece, pieces = float(BYTES[STORED[read.tensor.dtype]]), 1.0
     for step, axes in steps(read):
-        # Axes of one stride overlap: a window of k over n places touches n + k - 1.
-        count = 1 + sum(prod(extents.get(axis, 1) for axis in each) - 1 for each in axes)
+        count = _count(axes, extents)
         if count <= 1:
             continue
         if step <= max(piece, LINE):
@@ -136,6 +148,11 @@ def _pieces(read: Read, extents: Extents) -> tuple[float, float]:
         else:
             pieces *= count
     return LINE * ceil(piece / LINE), pieces
+
+
+def _count(axes: Sequence[frozenset[Axis]], extents: Extents) -> float:
+    """How many places axes of one stride lead to: a window of k over n places touches n + k - 1."""
+    return 1 + sum(prod(extents.get(axis, 1) for axis in each) - 1 for each in axes)
 
 
 @lru_cache(maxsize=65536)

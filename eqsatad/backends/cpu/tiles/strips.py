@@ -32,25 +32,26 @@ def strips(
 ) -> Tile | None:
     """``tile`` in the longest strips that make what it reads again fit the second cache.
 
-    None if that is so without strips or cannot be. ``inside`` is how many values of each axis a
-    tile takes without strips.
+    In the shortest that are worth it where none does, and None where all fits without strips.
+    ``inside`` is how many values of each axis a tile takes without strips.
     """
     loops = [Loop(loop.axis, _tiles(tile, loop), tile.step(loop.axis)) for loop in tile.order]
     cuts = [loop for loop in sums(tile.body) if _common(tile, loop)]
     if not all(loop.tiles for loop in loops) or not cuts or _fits(reads, inside, loops, caches):
         return None
     points = prod(inside[loop.axis] for loop in tower(tile.body))
-    extents = dict(inside)
+    extents, found = dict(inside), None
     for depth, loop in enumerate(cuts):
         size = length(loop) or 1
         while size > 1:
             extents[loop.axis] = size = ceil(size / 2)
             here = points / prod(inside[each.axis] / extents[each.axis] for each in cuts)
             if here < SHORTEST:
-                return None
+                return found
+            found = replace(tile, strips=Strips(tuple(cuts[: depth + 1]), size))
             if _fits(reads, extents, loops, caches):
-                return replace(tile, strips=Strips(tuple(cuts[: depth + 1]), size))
-    return None
+                return found
+    return found
 
 
 def _tiles(tile: Tile, loop: For) -> int:
