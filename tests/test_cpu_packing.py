@@ -258,6 +258,32 @@ def test_a_product_of_what_lies_across_is_one_with_a_copy(across):
     np.testing.assert_allclose(build(program)(left, right)[0], expected, rtol=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("rows", "first", "second", "columns", "copied"),
+    [(48, 20, 80, 128, True), (48, 20, 12, 128, False), (48, 20, 80, 48, False)],
+    ids=["many lines", "few lines", "few results for each"],
+)
+def test_rows_whose_elements_are_on_lines_of_their_own_are_copied(
+    rows, first, second, columns, copied
+):
+    """The sum that goes innermost steps over more of an image's row than a line."""
+    a, b = place(rows, second, first, name="a"), place(first, second, columns, name="b")
+    i, j = reduced(first, "i"), reduced(second, "j")
+    output = ea.compute(
+        (rows, columns), lambda n, m: ea.sum(a[n, j, i] * b[i, j, m], axis=(i, j)), name="y"
+    )
+    program = lower([output])
+    found = packed(program, VECTOR).temporaries
+    assert [[each.value for each in copy.shape] for copy in found] == (
+        [[first, second, rows]] if copied else []
+    )
+    rng = np.random.default_rng(0)
+    shapes = ((rows, second, first), (first, second, columns))
+    left, right = (rng.standard_normal(shape).astype("float32") for shape in shapes)
+    expected = np.einsum("nji,ijm->nm", left.astype("float64"), right)
+    np.testing.assert_allclose(build(program)(left, right)[0], expected, rtol=1e-3, atol=1e-3)
+
+
 def test_a_small_matrix_is_turned_innermost():
     """Its squares overlap, and the lines of its rows are shared with the next matrix."""
     x = place(20, 6, 17, name="X")

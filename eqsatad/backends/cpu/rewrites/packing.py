@@ -93,6 +93,9 @@ NEIGHBOURS = 12
 NEARBY = 4 * PAGE
 # How often an element must be read across for a copy to pay where nothing is added up.
 REREAD = 2
+# Bytes of a cache line, and what lines of a sum may fill and still be there for the next.
+LINE = 64
+FILLED = 1 << 15
 
 
 @dataclass(frozen=True)
@@ -432,6 +435,9 @@ def _choice(products: Products, lane: Axis, lanes: int, keeps: bool) -> Choice |
         layout = layout_of(read, lane if lane in read.free else None, spans, summed)
         if layout is None:
             return None
+        row = _strewn_along(products, read, lane, lanes) if layout.natural else None
+        if row is not None and (beside := layout_of(read, row, spans, summed)) is not None:
+            layout = _in_order(beside, read, products.sums, row)
         layouts.append(_in_order(layout, read, products.sums) if _across(products) else layout)
     points = prod(extents.values())
     as_it_is = not keeps and all(layout.natural for layout in layouts)
@@ -453,11 +459,40 @@ def _choice(products: Products, lane: Axis, lanes: int, keeps: bool) -> Choice |
     return Choice(lane, products, (left, right), keeps, vectors + copies + results * ending)
 
 
-def _in_order(layout: Layout, read: Read, sums: Sequence[For]) -> Layout:
-    """``layout`` with its dimensions in the order in which ``sums`` go through them."""
+def _strewn_along(products: Products, read: Read, lane: Axis, lanes: int) -> Axis | None:
+    """The longest axis of the results in ``read``, if every row of a tile reads lines of its own.
+
+    So many that they are gone from the nearest cache when the next elements of them are read.
+    None also where a vector along ``lane`` that each of the elements is multiplied with is one of
+    a few.
+    """
+    (*_, last) = products.sums
+    rows = [loop for loop in products.loops if loop.axis in read.free]
+    width = BYTES[STORED[read.tensor.dtype]]
+    steps = [stride(read.tensor, read.indices, loop.axis) or 0 for loop in (*rows, last)]
+    extents = {axis: high - low + 1 for axis, (low, high) in products.spans.items()}
+    alike = prod(extents[loop.axis] for loop in products.loops if loop.axis not in read.free)
+    if (
+        lane in read.free
+        or not rows
+        or min(map(abs, steps)) * width < LINE
+        or alike < SHARED * lanes
+        or NEIGHBOURS * extents[last.axis] * LINE <= FILLED
+    ):
+        return None
+    return max(rows, key=lambda loop: extents[loop.axis]).axis
+
+
+def _in_order(layout: Layout, read: Read, sums: Sequence[For], row: Axis | None = None) -> Layout:
+    """``layout`` with its dimensions in the order in which ``sums`` go through them.
+
+    That of ``row`` comes last.
+    """
     if layout.natural or any(part.step > 1 for part in layout.parts):
         return layout
     places = {loop.axis: place for place, loop in enumerate(sums)}
+    if row is not None:
+        places[row] = len(sums)
 
     def place(pair: tuple[Part, Span]) -> int:
         axes = linear(read.indices[pair[0].source]).free

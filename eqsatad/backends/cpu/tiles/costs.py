@@ -30,6 +30,8 @@ ADD_UP = 12.0
 MISS = 0.1
 # The part of the time in which lines come that is not hidden by other work.
 SEEN = 0.1
+# What a vector that lies in two lines costs more than one that lies in one.
+TWO_LINES = 1.5
 # A lane of a vector that is not contiguous, compared with a whole contiguous vector.
 APART = 2
 # The same where no neighbour in the tile uses the same cache line, and elements of a line.
@@ -220,7 +222,7 @@ def _load(tile: Tile, read: Read) -> float:
     if along == 0:
         return copies
     if along == 1:
-        return copies * (1 + _split(tile, read))
+        return copies * (1 + TWO_LINES * _split(tile, read))
     # Neighbours at small strides are picked out of whole vectors.
     few = along is not None and 1 < along <= PICKED
     return copies * (2 * along - 1 if few and along is not None else APART * tile.lanes)
