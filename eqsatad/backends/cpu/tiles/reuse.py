@@ -33,7 +33,7 @@ CROWDED_SPEED = 24.0
 BEYOND_SPEED = 16.0
 # Lines in a row from which on others beyond are fetched ahead at that speed; of a sole line a bit
 # over half of it is left.
-AHEAD = 4
+AHEAD = 8
 SOLE = 3
 # Bytes after which lines belong to the same set of the nearest cache, and lines in a set.
 SETS = 4096
