@@ -26,6 +26,8 @@ from eqsatad.terms.walk import postorder
 ISSUE = 0.5
 LATENCY = 4.0
 ADD_UP = 12.0
+# Going on to the next values of a sum.
+STEP = 0.5
 # What a load costs on top of its issue, since it may miss the nearest cache.
 MISS = 0.1
 # The part of the time in which lines come that is not hidden by other work.
@@ -183,7 +185,7 @@ def _sum(tile: Tile, work: Work, leaf: Leaf, caches: Caches | None) -> float:
         ending = copies * ADD_UP
     issued = max(LATENCY, ISSUE * max(copies * leaf.operations, loads))
     waits = 0.0 if caches is None else _waits(tile, work, leaf, caches)
-    return max(trips * issued, waits) + SEEN * waits + trips * MISS * loads + ending
+    return max(trips * issued, waits) + SEEN * waits + trips * (STEP + MISS * loads) + ending
 
 
 def _waits(tile: Tile, work: Work, leaf: Leaf, caches: Caches) -> float:
