@@ -237,6 +237,16 @@ def test_what_a_strided_weight_gradient_reads_is_copied_with_channels_innermost(
     assert [extent.value for extent in copy.shape] == [3, 49, 57, 16]
 
 
+def test_sums_do_not_slide_over_an_image():
+    """Vectors along its rows begin anywhere in a line, along its channels they do not."""
+    problem = conv((2, 30, 34, 34), (9, 30, 3, 3), "W", dilation=2)
+    shapes = [
+        [extent.value for extent in each.shape]
+        for each in prepare(program_of(problem), MACHINE).temporaries
+    ]
+    assert [2, 34, 34, 32] in shapes
+
+
 @pytest.mark.parametrize("across", [True, False])
 def test_a_product_of_what_lies_across_is_one_with_a_copy(across):
     """Loaded one by one, each element would come from a line of its own."""

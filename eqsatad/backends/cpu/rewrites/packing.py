@@ -93,6 +93,9 @@ NEIGHBOURS = 12
 NEARBY = 4 * PAGE
 # How often an element must be read across for a copy to pay where nothing is added up.
 REREAD = 2
+# What products cost, compared with others, whose operands both come in vectors, of which those of
+# one begin anywhere in a line.
+SLIDING = 1.5
 # Bytes of a cache line, and what lines of a sum may fill and still be there for the next.
 LINE = 64
 FILLED = 1 << 15
@@ -446,6 +449,8 @@ def _choice(products: Products, lane: Axis, lanes: int, keeps: bool) -> Choice |
     if any(layout.natural and _leaps(products, read, lane)
            for layout, read in zip(layouts, products.operands, strict=True)):  # fmt: skip
         vectors *= LEAPING
+    if lane in summed and _slides(products, lane):
+        vectors *= SLIDING
     copies = sum(_copying(layout) for layout in layouts)
     if _across(products):
         pays = vectors + copies < SCALAR * points
@@ -524,6 +529,12 @@ def _leaps(products: Products, read: Read, lane: Axis) -> bool:
     low, high = products.spans[loop.axis]
     width = BYTES[STORED[read.tensor.dtype]]
     return lane in read.free and abs(step or 0) * width >= PAGE and high - low >= PAGES
+
+
+def _slides(products: Products, lane: Axis) -> bool:
+    """Whether vectors along ``lane`` slide over an operand as another axis moves."""
+    places = [place for read in products.operands for place in read.indices]
+    return any(lane in place.free and len(place.free) > 1 for place in places)
 
 
 def _stretch(products: Products, lane: Axis) -> int:
