@@ -25,7 +25,7 @@ from eqsatad.terms.nodes import Apply, Const, Expr, Read
 # Squares smaller than this are copied as they are.
 LEAST = 4
 # Bytes of a matrix all of which stays near while it is turned.
-NEARBY = 1 << 14
+NEARBY = 1 << 17
 # The largest distance of neighbours in the target, and what a vector costs besides its turning.
 NEAR = 2
 MOVED = 2
