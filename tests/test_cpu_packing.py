@@ -294,6 +294,24 @@ def test_rows_whose_elements_are_on_lines_of_their_own_are_copied(
     np.testing.assert_allclose(build(program)(left, right)[0], expected, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("rows", "columns", "copied"),
+    [(512, 320, True), (520, 320, False), (512, 160, False)],
+    ids=["2 KiB apart", "in other sets", "few results for each"],
+)
+def test_rows_that_a_sum_finds_in_few_sets_of_a_cache_are_copied(rows, columns, copied):
+    a, b, k = place(64, rows, name="a"), place(64, columns, name="b"), reduced(64, "k")
+    output = ea.compute((rows, columns), lambda i, j: ea.sum(a[k, i] * b[k, j], k), name="y")
+    program = lower([output])
+    found = packed(program, VECTOR).temporaries
+    shapes = [[extent.value for extent in copy.shape] for copy in found]
+    assert shapes == ([[rows, 64]] if copied else [])
+    rng = np.random.default_rng(0)
+    left, right = (rng.standard_normal((64, n)).astype("float32") for n in (rows, columns))
+    expected = left.T.astype("float64") @ right
+    np.testing.assert_allclose(build(program)(left, right)[0], expected, rtol=1e-3, atol=1e-4)
+
+
 def test_a_small_matrix_is_turned_innermost():
     """Its squares overlap, and the lines of its rows are shared with the next matrix."""
     x = place(20, 6, 17, name="X")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain as chained
-from math import ceil, prod
+from math import ceil, gcd, prod
 
 from eqsatad.backends.blocks import touched
 from eqsatad.backends.cpu.code.loads import PICKED
@@ -46,6 +46,7 @@ from eqsatad.backends.cpu.rewrites.results import kept, worth_keeping
 from eqsatad.backends.cpu.tiles.costs import ADD_UP
 from eqsatad.backends.cpu.tiles.effort import index
 from eqsatad.backends.cpu.tiles.fusion import fused
+from eqsatad.backends.cpu.tiles.reuse import SETS
 from eqsatad.backends.cpu.tiles.taps import tapped
 from eqsatad.backends.cpu.tiles.tile import chain, length, stride
 from eqsatad.loops.nest import (
@@ -99,6 +100,8 @@ SLIDING = 1.5
 # Bytes of a cache line, and what lines of a sum may fill and still be there for the next.
 LINE = 64
 FILLED = 1 << 15
+# Results that share an element from which on it is loaded often.
+OFTEN = 256
 
 
 @dataclass(frozen=True)
@@ -443,7 +446,9 @@ def _choice(products: Products, lane: Axis, lanes: int, keeps: bool) -> Choice |
             layout = _in_order(beside, read, products.sums, row)
         layouts.append(_in_order(layout, read, products.sums) if _across(products) else layout)
     points = prod(extents.values())
-    as_it_is = not keeps and all(layout.natural for layout in layouts)
+    lies = (layout.natural for read, layout in zip(products.operands, layouts, strict=True)
+            if lane in read.free)  # fmt: skip
+    as_it_is = not keeps and all(lies)
     along = _stretch(products, lane) if as_it_is else extents[lane]
     vectors = points / along * ceil(along / lanes)
     if any(layout.natural and _leaps(products, read, lane)
@@ -465,11 +470,12 @@ def _choice(products: Products, lane: Axis, lanes: int, keeps: bool) -> Choice |
 
 
 def _strewn_along(products: Products, read: Read, lane: Axis, lanes: int) -> Axis | None:
-    """The longest axis of the results in ``read``, if every row of a tile reads lines of its own.
+    """The axis along which a copy of ``read`` lies, each element of which serves whole vectors.
 
-    So many that they are gone from the nearest cache when the next elements of them are read.
-    None also where a vector along ``lane`` that each of the elements is multiplied with is one of
-    a few.
+    The longest one of the results, if every row of a tile reads lines of its own, so many that they
+    are gone from the nearest cache when the next elements of them are read. The innermost sum, if
+    the lines that it reads belong to few sets of that cache. None also where there are few vectors
+    along ``lane`` for each element.
     """
     (*_, last) = products.sums
     rows = [loop for loop in products.loops if loop.axis in read.free]
@@ -477,13 +483,12 @@ def _strewn_along(products: Products, read: Read, lane: Axis, lanes: int) -> Axi
     steps = [stride(read.tensor, read.indices, loop.axis) or 0 for loop in (*rows, last)]
     extents = {axis: high - low + 1 for axis, (low, high) in products.spans.items()}
     alike = prod(extents[loop.axis] for loop in products.loops if loop.axis not in read.free)
-    if (
-        lane in read.free
-        or not rows
-        or min(map(abs, steps)) * width < LINE
-        or alike < SHARED * lanes
-        or NEIGHBOURS * extents[last.axis] * LINE <= FILLED
-    ):
+    if lane in read.free or not rows or alike < SHARED * lanes:
+        return None
+    trips, leap = extents[last.axis], abs(steps[-1]) * width
+    if alike >= OFTEN and leap > LINE and trips * gcd(leap, SETS) > FILLED:
+        return last.axis
+    if min(map(abs, steps)) * width < LINE or NEIGHBOURS * trips * LINE <= FILLED:
         return None
     return max(rows, key=lambda loop: extents[loop.axis]).axis
 
