@@ -381,7 +381,7 @@ def outer_product(rows, columns, images):
 
 
 def test_loops_that_are_joined_are_long_enough_for_vectors():
-    program = lower([outer_product(512, 64, 60)])
+    program = lower([outer_product(520, 64, 60)])
     assert packed(program, 64).temporaries == ()
 
 
