@@ -46,7 +46,7 @@ from eqsatad.backends.cpu.rewrites.results import kept, worth_keeping
 from eqsatad.backends.cpu.tiles.costs import ADD_UP
 from eqsatad.backends.cpu.tiles.effort import index
 from eqsatad.backends.cpu.tiles.fusion import fused
-from eqsatad.backends.cpu.tiles.reuse import SETS
+from eqsatad.backends.cpu.tiles.reuse import LINE, SETS
 from eqsatad.backends.cpu.tiles.taps import tapped
 from eqsatad.backends.cpu.tiles.tile import chain, length, stride
 from eqsatad.loops.nest import (
@@ -97,8 +97,7 @@ REREAD = 2
 # What products cost, compared with others, whose operands both come in vectors, of which those of
 # one begin anywhere in a line.
 SLIDING = 1.5
-# Bytes of a cache line, and what lines of a sum may fill and still be there for the next.
-LINE = 64
+# Bytes that lines of a sum may fill and still be there for the next.
 FILLED = 1 << 15
 # Results that share an element from which on it is loaded often.
 OFTEN = 256

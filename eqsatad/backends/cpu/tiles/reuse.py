@@ -32,7 +32,7 @@ FAR_SPEED = 40.0
 CROWDED_SPEED = 24.0
 BEYOND_SPEED = 16.0
 # Lines in a row from which on others beyond are fetched ahead at that speed; of a sole line a bit
-# over half of it is left.
+# over a third of it is left.
 AHEAD = 8
 SOLE = 3
 # Bytes after which lines belong to the same set of the nearest cache, and lines in a set.
