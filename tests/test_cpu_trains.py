@@ -1,5 +1,6 @@
 """Which steps are run in turns over the same rows: see `trains`."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -8,12 +9,12 @@ import pytest
 from eqsatad.backends import build
 from eqsatad.backends.cpu.code.tilewriter import spread
 from eqsatad.backends.cpu.tiles.tile import Tile
-from eqsatad.backends.cpu.tiles.trains import coupled, rows_of
+from eqsatad.backends.cpu.tiles.trains import coupled, passing, rows_of
 from eqsatad.loops.lower import lower
 from eqsatad.loops.nest import For, Store
 from eqsatad.terms import builders as ea
 from eqsatad.terms.nodes import Axis, Placeholder, Read
-from tests.loop_programs import index
+from tests.loop_programs import arrays_for, conv_input_gradient, index, lowered
 
 A, B, C, D = (Placeholder(name, (index(65), index(32)), "float32") for name in "ABCD")
 
@@ -79,6 +80,40 @@ def test_iterations_of_a_tile_are_as_many_as_are_shared():
 
 def test_loops_that_begin_elsewhere_have_no_rows():
     assert rows_of((copy(B, A, start=1),), None) is None
+
+
+@pytest.mark.parametrize(
+    ("train", "expected"),
+    [
+        ([rows(B, A), rows(C, B)], {B: 128, A: 128, C: 128}),
+        ([rows(B, A, further=1), rows(C, B)], {B: 128, C: 128}),
+        ([rows(B, A), rows(C, B, further=1)], {A: 128, C: 128}),
+        ([replace(rows(B, A), unit=3), rows(C, B)], {}),
+        ([rows(B, A)], {A: 128, B: 128}),
+    ],
+    ids=["same row", "reads the next row", "reads what comes", "blocks overlap", "unused"],
+)
+def test_rows_pass_by_where_no_step_touches_another(train, expected):
+    assert passing(train, {A, B, C, D}) == expected
+
+
+def test_one_thread_keeps_what_only_a_train_uses_in_one_place():
+    program = lowered(conv_input_gradient(8, 16, 32, 12, 3, 1))
+    arrays = arrays_for(program)
+    alone, several = (build(program, "cpu", threads=threads) for threads in (1, 3))
+    assert re.search(r"call void @step\d+\.train\(ptr %slot", alone.source)
+    expected = build(program, "reference")(*arrays)[0]
+    np.testing.assert_allclose(alone(*arrays)[0], expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(several(*arrays)[0], alone(*arrays)[0])
+
+
+def test_step_between_those_of_a_train_goes_before_it_if_it_has_nothing_to_do_with_it():
+    program = lowered(conv_input_gradient(8, 16, 32, 12, 3, 1))
+    source = build(program, "cpu").source
+    (train,) = re.findall(r"define void @step\d+\.train.*?\n}", source, flags=re.DOTALL)
+    inside = [int(each) for each in re.findall(r"call void @step(\d+)\(", train)]
+    assert inside == sorted(inside)
+    assert set(range(max(inside))) - set(inside)
 
 
 def test_step_that_reads_other_rows_than_the_one_before_last_wrote_waits():

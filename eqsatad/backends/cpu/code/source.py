@@ -4,13 +4,14 @@ Every independent statement of a nest is a *step*: a function of a range of its 
 ``run(args)`` makes the steps in order; ``args`` is a table of 64-bit words: the address of a
 team of threads (or 0), then every buffer's address, then every size. A step over a parallel loop
 is made in chunks whose number does not depend on the threads, so neither do the results. Steps over
-the same rows are made chunk by chunk in turns; see `trains`.
+the same rows are made chunk by chunk in turns; see `trains`. One thread keeps what only they use in
+the same place for all chunks.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
@@ -34,7 +35,7 @@ from eqsatad.backends.cpu.tiles.scans import scanned
 from eqsatad.backends.cpu.tiles.strips import put_away
 from eqsatad.backends.cpu.tiles.taps import tapped
 from eqsatad.backends.cpu.tiles.tile import Tile, chain, length, most
-from eqsatad.backends.cpu.tiles.trains import Rows, coupled, rows_of
+from eqsatad.backends.cpu.tiles.trains import Rows, coupled, passing, rows_of
 from eqsatad.backends.cpu.tiles.turns import turn
 from eqsatad.backends.cpu.tiles.windowed import windowed
 from eqsatad.backends.cpu.tiles.zeros import Filled, filled, without_zeros
@@ -126,12 +127,12 @@ def write(program: LoopProgram, machine: Machine, *, exact: bool = False) -> Sou
     steps = steps_of(program, module, Options.of(program, machine, exact=exact))
     kept = (step.kept for step in steps if step.kept is not None)
     program = replace(program, temporaries=(*program.temporaries, *kept))
-    for step in steps:
-        step.write(program)
     runs = list(_runs(module, steps))
     for run in runs:
-        if isinstance(run, Train):
-            run.write()
+        if isinstance(run, Train) and not program.sizes:
+            others = (touched(step.body) for step in steps if step not in run.steps)
+            run.keep_in_place(set(program.temporaries).difference(*others))
+        run.write(program)
     Driver(module, program).write(runs)
     vector = f'"prefer-vector-width"="{8 * machine.vector}"'
     text = module.text(["nounwind", vector])
@@ -206,6 +207,8 @@ class Step:
         self.tile = without_zeros(foreseen(self._plan(), options.machine.caches), options.filled)
         # For which sizes it is run.
         self.guard: Expr = TRUE
+        # Buffers that it is given as if they began elsewhere.
+        self.moved: frozenset[Tensor] = frozenset()
         # What the accumulators of tiles are kept in.
         self.kept = None if self.tile is None else _kept(f"{name}_sums", self.tile)
 
@@ -271,7 +274,11 @@ class Step:
         if self.kept is not None:
             used[self.kept] = True
         names = {tensor: f"%b{place}" for place, tensor in enumerate(buffers)}
-        parameters = [_parameter(each, names[each], used) for each in buffers if each in used]
+        parameters = [
+            _parameter(each, names[each], writes=used[each], whole=each not in self.moved)
+            for each in buffers
+            if each in used
+        ]
         sizes = {size.name: f"%size.{place}" for place, size in enumerate(program.sizes)}
         self._body(parameters, names, sizes)
         w = Writer(self.module)
@@ -328,6 +335,15 @@ class Train:
         self.steps = steps
         self.rows = rows
         self.unit = max(each.unit for each in rows)
+        # Temporaries that hold nothing but these rows, and the bytes of a block of them.
+        self.passing: dict[Tensor, int] = {}
+
+    def keep_in_place(self, temporaries: Collection[Tensor]) -> None:
+        """Lets rows of those of ``temporaries`` that nothing else needs follow each other."""
+        found = passing(self.rows, temporaries)
+        self.passing = {tensor: self.unit * size for tensor, size in found.items()}
+        for step in self.steps:
+            step.moved = frozenset(found)
 
     @property
     def share(self) -> Share:
@@ -339,7 +355,10 @@ class Train:
         blocks = -(-self.rows[0].extent // self.unit)
         return Share(index(0), index(blocks), normal(total))
 
-    def write(self) -> None:
+    def write(self, program: LoopProgram) -> None:
+        """Writes the steps and the function; ``program`` has the temporaries of all steps."""
+        for step in self.steps:
+            step.write(program)
         w = Writer(self.module)
         for step, rows in zip(self.steps, self.rows, strict=True):
             last = number(rows.iterations, "i64")
@@ -352,25 +371,49 @@ class Train:
 
 
 def _runs(module: Module, steps: Sequence[Step]) -> Iterator[Step | Train]:
-    """``steps`` in order, those that belong together as trains."""
-    train: list[tuple[Step, Rows]] = []
-    for step in steps:
-        alone = scheduled(step.body) or step.kept is not None or step.guard is not TRUE
-        rows = None if alone else rows_of(step.body, step.tile)
-        if train and (rows is None or not coupled([each for _, each in train], rows)):
-            yield _run(module, train)
-            train = []
-        if rows is None:
-            yield step
+    """``steps`` in order, those that belong together as trains.
+
+    What has nothing to do with the first steps of a train goes before it if that joins others.
+    """
+    rest = list(steps)
+    while rest:
+        first = rest.pop(0)
+        if (rows := _rows(first)) is None:
+            yield first
+            continue
+        before, train, rest = _coupled(first, rows, rest)
+        yield from _runs(module, before)
+        yield first if len(train) == 1 else Train(module, list(train), list(train.values()))
+
+
+def _coupled(
+    first: Step, rows: Rows, others: Sequence[Step]
+) -> tuple[list[Step], dict[Step, Rows], list[Step]]:
+    """Of ``others``, those that go before ``first``, those of its train, and those after it."""
+    train, before, waiting = {first: rows}, list[Step](), list[Step]()
+    for place, step in enumerate(others):
+        found = _rows(step)
+        if found is not None and coupled(list(train.values()), found):
+            train[step] = found
+            before += waiting
+            waiting = []
+        elif all(_independent(step, each) for each in train):
+            waiting.append(step)
         else:
-            train.append((step, rows))
-    if train:
-        yield _run(module, train)
+            return before, train, [*waiting, *others[place:]]
+    return before, train, waiting
 
 
-def _run(module: Module, train: Sequence[tuple[Step, Rows]]) -> Step | Train:
-    steps, rows = zip(*train, strict=True)
-    return steps[0] if len(train) == 1 else Train(module, steps, rows)
+def _rows(step: Step) -> Rows | None:
+    """The rows of ``step`` if it may be part of a train."""
+    alone = scheduled(step.body) or step.kept is not None or step.guard is not TRUE
+    return None if alone else rows_of(step.body, step.tile)
+
+
+def _independent(one: Step, other: Step) -> bool:
+    """Whether it does not matter which of two steps comes first."""
+    ones, others = touched(one.body), touched(other.body)
+    return not any(ones[tensor] or others[tensor] for tensor in ones.keys() & others.keys())
 
 
 class Driver:
@@ -379,10 +422,12 @@ class Driver:
     def __init__(self, module: Module, program: LoopProgram) -> None:
         self.module = module
         self.program = program
+        # Where the address of each buffer is in the table of arguments.
+        self.words = {tensor: 1 + place for place, tensor in enumerate(buffers_of(program))}
 
     def write(self, steps: Sequence[Step | Train]) -> None:
         w = Writer(self.module)
-        first = 1 + len(buffers_of(self.program))
+        first = 1 + len(self.words)
         sizes = {
             size.name: _argument(w, first + place, "i64").text
             for place, size in enumerate(self.program.sizes)
@@ -413,7 +458,10 @@ class Driver:
             given = ", ".join(each.typed for each in (start, stop, work))
             w.line(f"call void @{SHARE[strips]}(ptr @{step.name}, ptr %args, {given}) noinline")
             return
-        _shared(w, team, f"@{step.name}", (start, stop, work), strips=strips)
+        blocks = step.passing if isinstance(step, Train) else {}
+        places = {self.words[tensor]: size for tensor, size in blocks.items()}
+        passing = Passing(1 + len(self.words), places)
+        _shared(w, team, f"@{step.name}", (start, stop, work), strips=strips, passing=passing)
 
     def _share(self, *, strips: bool) -> None:
         """A function that makes any step: where little is known of it, it is as long as a step."""
@@ -426,16 +474,42 @@ class Driver:
         w.finish(SHARE[strips], parameters, "internal ")
 
 
+@dataclass(frozen=True)
+class Passing:
+    """Buffers that hold nothing but the rows under way: words of the table of arguments.
+
+    A block of rows of each has so many bytes. The table has as many ``words``.
+    """
+
+    words: int
+    places: Mapping[int, int]
+
+    def table(self, w: Writer) -> Value:
+        """A copy of the table of arguments."""
+        copy = Value(w.slot(f"[{self.words} x i64]"), "ptr")
+        for word in range(self.words):
+            place = w.address(copy.text, "i64", number(word, "i64"))
+            w.store(_argument(w, word, "i64"), place, WORD)
+        return copy
+
+
 def _in_strips(step: Step | Train) -> bool:
     return isinstance(step, Step) and step.kept is not None
 
 
 def _shared(
-    w: Writer, team: Value, step: str, share: tuple[Value, Value, Value], *, strips: bool
+    w: Writer,
+    team: Value,
+    step: str,
+    share: tuple[Value, Value, Value],
+    *,
+    strips: bool,
+    passing: Passing | None = None,
 ) -> None:
     """``step`` by the ``team`` if it is worth it, else in chunks, or in one if it has ``strips``.
 
     Strips are cut for all tiles that one call runs, so few calls read their operands seldom.
+    One thread keeps what is ``passing`` in one place.
     """
     start, stop, work = share
     count = w.two("sub", stop, start)
@@ -445,7 +519,7 @@ def _shared(
     big = w.compare("icmp sgt", work, number(ALONE, "i64"))
     several = w.compare("icmp sgt", count, chunk)
     shared = w.two("and", there, w.two("and", big, several))
-    if strips:
+    if strips or (passing is not None and passing.places):
         shared = _numerous(w, team, shared)
     long = w.compare("icmp sgt", work, number(AWAKE, "i64"))
     arguments = [team, Value(step, "ptr"), Value("%args", "ptr"), start, stop, chunk, long]
@@ -454,7 +528,7 @@ def _shared(
         function = w.load("ptr", 0, team.text, WORD)
         w.line(f"call void {function.text}({given})")
     with w.when(w.two("xor", shared, Value("true", "i1"))):
-        _alone(w, step, start, stop, count if strips else chunk)
+        _alone(w, step, start, stop, count if strips else chunk, passing)
 
 
 def _numerous(w: Writer, team: Value, wanted: Value) -> Value:
@@ -479,10 +553,18 @@ def _chunk(w: Writer, work: Value, count: Value, limits: tuple[int, int]) -> Val
     return w.intrinsic("smax", many, one)
 
 
-def _alone(w: Writer, step: str, start: Value, stop: Value, chunk: Value) -> None:
-    """The chunks one after the other, cut as for several threads."""
+def _alone(
+    w: Writer, step: str, start: Value, stop: Value, chunk: Value, passing: Passing | None
+) -> None:
+    """The chunks one after the other, cut as for several threads.
+
+    Of what is ``passing`` all chunks have the place of the last one, so that every address that a
+    step is given lies within the buffer.
+    """
     slot = w.slot("i64")
     w.set(slot, start)
+    places = {} if passing is None else passing.places
+    given = passing.table(w) if passing is not None and places else Value("%args", "ptr")
     head, body, done = (w.fresh(stem) for stem in ("head", "body", "done"))
     w.jump(head)
     w.begin(head)
@@ -491,20 +573,26 @@ def _alone(w: Writer, step: str, start: Value, stop: Value, chunk: Value) -> Non
     w.begin(body)
     after = w.two("add", here, chunk)
     limit = w.intrinsic("smin", after, stop)
-    w.line(f"call void {step}(ptr %args, {here.typed}, {limit.typed})")
+    for word, size in places.items():
+        further = w.two("mul", w.two("sub", stop, limit), number(size, "i64"))
+        there = w.address(_argument(w, word, "ptr").text, "i8", further)
+        place = w.address(given.text, "i64", number(word, "i64"))
+        w.store(Value(there, "ptr"), place, WORD)
+    w.line(f"call void {step}({given.typed}, {here.typed}, {limit.typed})")
     w.set(slot, after)
     w.jump(head)
     w.begin(done)
 
 
-def _parameter(tensor: Tensor, name: str, used: Mapping[Tensor, bool]) -> str:
-    access = "" if used[tensor] else " readonly"
+def _parameter(tensor: Tensor, name: str, *, writes: bool, whole: bool) -> str:
+    """A buffer; all of it may be read from where it begins on if it is the ``whole``."""
+    access = "" if writes else " readonly"
     known = [extent.value for extent in tensor.shape if isinstance(extent, Const)]
     size = BYTES[STORED[tensor.dtype]]
     for extent in known:
         size *= extent
-    certain = f" dereferenceable({size})" if size and len(known) == len(tensor.shape) else ""
-    return f"ptr noalias{access}{certain} {name}"
+    certain = whole and size and len(known) == len(tensor.shape)
+    return f"ptr noalias{access}{f' dereferenceable({size})' if certain else ''} {name}"
 
 
 def _argument(w: Writer, place: int, kind: str) -> Value:

@@ -4,14 +4,18 @@ A row of a softmax is read by the sum over it and again by what divides by that 
 the second step finds its rows in the cache, as do the sums of a convolution the image that was
 just copied for them. This is allowed where what one step writes and another touches is told apart
 by its first index, which is the row in both, or by the second where the first is 0 in both.
+
+A temporary of which every row is written and read by one train alone needs no more memory than the
+rows under way. One thread uses the last rows of it for all, which stay in the cache.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+from eqsatad.backends.cpu.code.scalars import BYTES, STORED
 from eqsatad.backends.cpu.code.tilewriter import spread, tiles_along
 from eqsatad.backends.cpu.tiles.fusion import ZERO
 from eqsatad.backends.cpu.tiles.tile import Tile, length
@@ -74,6 +78,28 @@ def coupled(train: Sequence[Rows], rows: Rows) -> bool:
     if -(-rows.extent // max(units)) < fewest:
         return False
     return all(_apart(each, rows) for each in train) and any(_meet(each, rows) for each in train)
+
+
+def passing(train: Sequence[Rows], temporaries: Collection[Tensor]) -> dict[Tensor, int]:
+    """Those of ``temporaries`` that hold nothing but rows of ``train``, and the bytes of a row.
+
+    Nothing else touches ``temporaries``, and no block of rows overlaps another.
+    """
+    if any(rows.extent % rows.unit for rows in train):
+        return {}
+    places: dict[Tensor, set[tuple[int, int] | None]] = {}
+    for rows in train:
+        for tensor, indices, _ in _accesses(rows):
+            places.setdefault(tensor, set()).add(_place(indices, rows.axis))
+    found = {}
+    for tensor in temporaries:
+        (first, *others) = places.get(tensor, {None})
+        if first is None or first[1] or others:
+            continue
+        known = [each.value for each in tensor.shape[first[0] + 1 :] if isinstance(each, Const)]
+        if len(known) == len(tensor.shape) - first[0] - 1:
+            found[tensor] = prod(known) * BYTES[STORED[tensor.dtype]]
+    return found
 
 
 def _apart(before: Rows, after: Rows) -> bool:
