@@ -89,12 +89,13 @@ def test_loops_that_begin_elsewhere_have_no_rows():
         ([rows(B, A, further=1), rows(C, B)], {B: 128, C: 128}),
         ([rows(B, A), rows(C, B, further=1)], {A: 128, C: 128}),
         ([replace(rows(B, A), unit=3), rows(C, B)], {}),
+        ([replace(rows(B, A), unit=64), replace(rows(C, B), unit=64)], {}),
         ([rows(B, A)], {A: 128, B: 128}),
     ],
-    ids=["same row", "reads the next row", "reads what comes", "blocks overlap", "unused"],
+    ids=["same row", "next row", "what comes", "blocks overlap", "one block", "unused"],
 )
 def test_rows_pass_by_where_no_step_touches_another(train, expected):
-    assert passing(train, {A, B, C, D}) == expected
+    assert passing(train, [A, B, C, D]) == expected
 
 
 def test_one_thread_keeps_what_only_a_train_uses_in_one_place():

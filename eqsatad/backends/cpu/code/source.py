@@ -11,7 +11,7 @@ the same place for all chunks.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
@@ -130,8 +130,10 @@ def write(program: LoopProgram, machine: Machine, *, exact: bool = False) -> Sou
     runs = list(_runs(module, steps))
     for run in runs:
         if isinstance(run, Train) and not program.sizes:
-            others = (touched(step.body) for step in steps if step not in run.steps)
-            run.keep_in_place(set(program.temporaries).difference(*others))
+            needed = {
+                tensor for step in steps if step not in run.steps for tensor in touched(step.body)
+            }
+            run.keep_in_place([each for each in program.temporaries if each not in needed])
         run.write(program)
     Driver(module, program).write(runs)
     vector = f'"prefer-vector-width"="{8 * machine.vector}"'
@@ -338,7 +340,7 @@ class Train:
         # Temporaries that hold nothing but these rows, and the bytes of a block of them.
         self.passing: dict[Tensor, int] = {}
 
-    def keep_in_place(self, temporaries: Collection[Tensor]) -> None:
+    def keep_in_place(self, temporaries: Sequence[Tensor]) -> None:
         """Lets rows of those of ``temporaries`` that nothing else needs follow each other."""
         found = passing(self.rows, temporaries)
         self.passing = {tensor: self.unit * size for tensor, size in found.items()}

@@ -11,7 +11,7 @@ rows under way. One thread uses the last rows of it for all, which stay in the c
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -80,12 +80,12 @@ def coupled(train: Sequence[Rows], rows: Rows) -> bool:
     return all(_apart(each, rows) for each in train) and any(_meet(each, rows) for each in train)
 
 
-def passing(train: Sequence[Rows], temporaries: Collection[Tensor]) -> dict[Tensor, int]:
+def passing(train: Sequence[Rows], temporaries: Sequence[Tensor]) -> dict[Tensor, int]:
     """Those of ``temporaries`` that hold nothing but rows of ``train``, and the bytes of a row.
 
-    Nothing else touches ``temporaries``, and no block of rows overlaps another.
+    Nothing else touches ``temporaries``. Blocks of rows are several, and none overlaps another.
     """
-    if any(rows.extent % rows.unit for rows in train):
+    if any(rows.extent % rows.unit or rows.extent <= rows.unit for rows in train):
         return {}
     places: dict[Tensor, set[tuple[int, int] | None]] = {}
     for rows in train:
