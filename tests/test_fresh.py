@@ -5,6 +5,7 @@ import pytest
 
 import eqsatad as ea
 from eqsatad.backends import fresh
+from eqsatad.backends.alike import alike
 from eqsatad.backends.fresh import BEFORE, LINE, PAGE, Memory, beside, maker
 
 F32 = np.dtype("float32")
@@ -21,16 +22,16 @@ def begin(array):
     return array.ctypes.data
 
 
-@pytest.mark.parametrize(("elements", "expected"), [(100, fresh.anywhere), (1 << 18, beside)])
-def test_the_size_says_where_a_result_begins(elements, expected):
-    assert maker((elements,), F32) is expected
+@pytest.mark.parametrize(("elements", "large"), [(100, False), (1 << 18, True)])
+def test_the_size_says_where_a_result_begins(elements, large):
+    assert (maker((elements,), F32) is not fresh.anywhere) == large
 
 
 @pytest.mark.parametrize("offset", [0, 1, 3, 17, 1000])
-def test_large_ones_begin_a_little_before_an_input_of_their_size(offset):
+def test_large_ones_begin_a_little_before_an_input_gone_through_alike(offset):
     room = np.zeros(5000, "float32")
     like = room[offset : offset + 35].reshape(5, 7)
-    found = beside((7, 5), F32, [np.zeros(100), like])
+    found = beside((7, 5), F32, [np.zeros((7, 5), "float32"), like], alike=(1,))
     assert (begin(like) - begin(found)) % PAGE == BEFORE
     assert found.shape == (7, 5)
     assert found.flags.writeable
@@ -39,7 +40,7 @@ def test_large_ones_begin_a_little_before_an_input_of_their_size(offset):
 @pytest.mark.parametrize("offset", [1, 2, 5])
 def test_elements_of_a_result_are_aligned_beside_an_input_of_smaller_ones(offset):
     room = np.zeros(4 * 35 + 8, "bool")
-    found = beside((5, 7), F32, [room[offset : offset + 4 * 35]])
+    found = beside((5, 7), F32, [room[offset : offset + 4 * 35]], alike=(0,))
     assert found.flags.aligned
 
 
@@ -50,6 +51,31 @@ def test_without_such_an_input_they_begin_with_a_line_before_the_largest(sizes):
     assert begin(found) % LINE == 0
     if inputs:
         assert 0 <= (begin(inputs[-1]) - begin(found)) % PAGE - BEFORE < LINE
+
+
+@pytest.mark.parametrize("offset", [0, 1, 17, 1000])
+def test_others_begin_with_a_line_before_an_input_of_their_size(offset):
+    same = np.zeros(5000, "float32")[offset : offset + 35]
+    found = beside((5, 7), F32, [np.zeros(100), same])
+    assert begin(found) % LINE == 0
+    assert 0 <= (begin(same) - begin(found)) % PAGE - BEFORE < LINE
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("y[i,j] = a[i,j] * b[i,j]", (0, 1)),
+        ("y[i<6,j<6] = a.get(i,j-1) + a.get(i,j+1)", (0,)),
+        ("y[i,j] = exp(a[i,j]) / sum(exp(a[i,k]))", (0,)),
+        ("y[i,j] = a[j,i]", ()),
+        ("y[i,j] = sum(a[i,k] * b[k,j])", ()),
+        ("y[i,j<6] = sum(a[i,k], where=k <= j)", ()),
+    ],
+)
+def test_inputs_that_are_gone_through_as_a_result(text, expected):
+    tensors = {name: ea.placeholder((6, 6), name=name) for name in "ab"[: 1 + ("b[" in text)]}
+    kernel = ea.build([ea.op(text, **tensors)], list(tensors.values()), target="reference")
+    assert alike(kernel.loops) == [expected]
 
 
 def test_memory_is_used_again_when_no_array_is_in_it():

@@ -4,10 +4,10 @@ A load waits for an earlier store that is not yet done if their addresses are th
 upper bits (Intel 64 and IA-32 Architectures Optimization Reference Manual, on aliasing of 4 KiB). A
 kernel that goes through an input and a result alike has some sixty stores under way. So a large
 result begins a little before the place in a page where an input begins: of the stores that a load
-may meet, those are the oldest. An input of the same size is taken to be gone through alike, and
-the result begins like it within a line of the caches, so that both have whole lines at the same
-elements. Other large results begin with a line, since elsewhere every vector that is stored
-touches two.
+may meet, those are the oldest. Of an input of the same size that is gone through as the result is,
+see `alike`, the result also has the place within a line of the caches, so that both have whole
+lines at the same elements. Other large results begin with a line, since elsewhere every vector that
+is stored touches two.
 
 The memory of a large result is kept when no array is in it any more, for the next one of its size:
 memory that the system gives anew is cleared page by page, which takes as long as a kernel that
@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from math import prod
 from typing import Any, ClassVar, TypeAlias
 
@@ -71,9 +72,10 @@ class Memory:
         return block, block.__array_interface__
 
 
-def maker(shape: Shape, dtype: np.dtype[np.generic]) -> Maker:
-    """What makes results of this shape and dtype."""
-    return anywhere if dtype.itemsize * prod(shape) < LARGE else beside
+def maker(shape: Shape, dtype: np.dtype[np.generic], alike: Sequence[int] = ()) -> Maker:
+    """What makes results of this shape and dtype, gone through as the inputs ``alike``."""
+    large = dtype.itemsize * prod(shape) >= LARGE
+    return partial(beside, alike=alike) if large else anywhere
 
 
 def anywhere(shape: Shape, dtype: np.dtype[np.generic], taken: Sequence[Array]) -> Array:
@@ -81,15 +83,18 @@ def anywhere(shape: Shape, dtype: np.dtype[np.generic], taken: Sequence[Array]) 
     return np.empty(shape, dtype)
 
 
-def beside(shape: Shape, dtype: np.dtype[np.generic], taken: Sequence[Array]) -> Array:
+def beside(
+    shape: Shape, dtype: np.dtype[np.generic], taken: Sequence[Array], alike: Sequence[int] = ()
+) -> Array:
     """A new array that begins a little before an input, by the place in a page."""
     size = dtype.itemsize * prod(shape)
-    for array in taken:
-        if array.nbytes == size:
+    for place in alike:
+        if taken[place].nbytes == size:
             # Elements of another type may begin where these cannot.
-            begin = address(array)
+            begin = address(taken[place])
             return _placed(shape, dtype, begin - begin % dtype.itemsize - BEFORE)
-    other = max(taken, key=_size, default=None)
+    same = (array for array in taken if array.nbytes == size)
+    other = next(same, max(taken, key=_size, default=None))
     near = 0 if other is None else address(other)
     return _placed(shape, dtype, near - near % LINE - BEFORE)
 

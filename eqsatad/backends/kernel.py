@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 import numpy as np
 from numpy import may_share_memory
 
+from eqsatad.backends.alike import alike
 from eqsatad.backends.extents import deduce
 from eqsatad.backends.fresh import Maker, maker
 from eqsatad.backends.slots import (
@@ -94,6 +95,7 @@ class Kernel:
         self.launch = launch
         self._takes = [Slot.of(tensor) for tensor in loops.inputs]
         self._gives = [Slot.of(tensor) for tensor in loops.outputs]
+        self._alike = alike(loops)
         self._wanted = self._signature()
         self._copied: dict[str, str] = {}
         # Sizes and shapes of results by what a call gives; arrays of bfloat16 may need conversion.
@@ -229,8 +231,8 @@ class Kernel:
         key = (*told, *(array.shape for array in arrays))
         shapes = [slot.sized(sizes) for slot in self._gives]
         results = [
-            (shape, slot.storage, maker(shape, slot.storage))
-            for slot, shape in zip(self._gives, shapes, strict=True)
+            (shape, slot.storage, maker(shape, slot.storage, like))
+            for slot, shape, like in zip(self._gives, shapes, self._alike, strict=True)
         ]
         self._forms[key if self.sizes else ()] = [sizes[name] for name in self.sizes], results
 
@@ -303,8 +305,8 @@ class Kernel:
                 for slot in self._gives
             ]
             return [
-                maker(shape, dtype)(shape, dtype, inputs)
-                for shape, dtype in zip(shapes, dtypes, strict=True)
+                maker(shape, dtype, like)(shape, dtype, inputs)
+                for shape, dtype, like in zip(shapes, dtypes, self._alike, strict=True)
             ]
         given = list(out) if isinstance(out, list | tuple) else [out]
         if len(given) != len(shapes):
