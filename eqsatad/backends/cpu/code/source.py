@@ -31,6 +31,7 @@ from eqsatad.backends.cpu.tiles.choice import plan
 from eqsatad.backends.cpu.tiles.effort import effort, index, trips
 from eqsatad.backends.cpu.tiles.kinds import Kind, decision
 from eqsatad.backends.cpu.tiles.maps import mapped
+from eqsatad.backends.cpu.tiles.panels import panelled
 from eqsatad.backends.cpu.tiles.scans import scanned
 from eqsatad.backends.cpu.tiles.strips import put_away
 from eqsatad.backends.cpu.tiles.taps import tapped
@@ -206,7 +207,8 @@ class Step:
         self.name = name
         self.body = body
         self.options = options
-        self.tile = without_zeros(foreseen(self._plan(), options.machine.caches), options.filled)
+        tile = without_zeros(foreseen(self._plan(), options.machine.caches), options.filled)
+        self.tile = panelled(tile, program.inputs, options.machine.caches)
         # For which sizes it is run.
         self.guard: Expr = TRUE
         # Buffers that it is given as if they began elsewhere.

@@ -179,6 +179,12 @@ class Writer:
         self._slots.append(f"  {name} = alloca {spell(kind, lanes)}")
         return name
 
+    def room(self, kind: str, elements: int, align: int) -> str:
+        """The address of so many elements that are the function's own."""
+        name = f"%{self.fresh('room')}"
+        self._slots.append(f"  {name} = alloca [{elements} x {kind}], align {align}")
+        return name
+
     def begin(self, label: str) -> None:
         """Starts the block ``label``."""
         self._lines.append(f"{label}:")

@@ -12,6 +12,7 @@ from math import ceil, prod
 from eqsatad.backends.cpu.code.expressions import Expressions
 from eqsatad.backends.cpu.code.known import literal
 from eqsatad.backends.cpu.code.lanesums import along
+from eqsatad.backends.cpu.code.panelwriter import PanelWriter
 from eqsatad.backends.cpu.code.points import Place, Point
 from eqsatad.backends.cpu.code.rollwriter import RollWriter
 from eqsatad.backends.cpu.code.slicewriter import SliceWriter
@@ -200,6 +201,7 @@ class TileWriter:
         self.expressions = expressions
         self.statements = Asking(statements, tile.asked)
         self.tile = tile
+        self.panel = None if tile.panel is None else PanelWriter(expressions, tile, tile.panel)
         self.strips: PartWriter | None = None
         if kept is not None and tile.slices is not None:
             given = self.statements
@@ -224,6 +226,8 @@ class TileWriter:
                         self.statements.block(self.tile.body, points)
                 return
             points = self._points(order, places)
+            if self.panel is not None:
+                self.panel.write(points, self._new_vectors(flat, places, taken))
             for asked in self.tile.asked:
                 if asked.inside is None:
                     self.statements.ask(asked, points)
@@ -246,6 +250,19 @@ class TileWriter:
                 for here in self._dealt(order, places, points):
                     for together in self._together(here):
                         self._sums(together)
+
+    def _new_vectors(self, flat: Value, places: Sequence[Value], taken: int) -> Value:
+        """Whether a tile is the first along the rows, or of the iterations, to read its vectors."""
+        zero = number(0, "i64")
+        lane = next(n for n, loop in enumerate(self.tile.order) if loop.axis is self.tile.lane)
+
+        def first(rows: Sequence[Value]) -> Value:
+            tests = (self.w.compare("icmp eq", place, zero) for place in rows)
+            return reduce(partial(self.w.two, "and"), tests, TRUE)
+
+        start = self.w.compare("icmp eq", flat, Value("%begin", "i64"))
+        begun = self.w.two("and", start, first(places[max(taken, lane + 1) :]))
+        return self.w.two("or", begun, first(places[lane + 1 :]))
 
     def _sums(self, points: Sequence[Point]) -> None:
         """The body of the tile at ``points``, without bounds where all lanes sum up all there is.
@@ -340,6 +357,8 @@ class TileWriter:
             lane = loop.axis is tile.lane and tile.lanes > 0
             base = self._base(loop, place)
             axes[loop.axis] = Place(base, lane=int(lane), room=self._room(loop))
+            if lane and tile.panel is not None:
+                axes[tile.panel.begin] = Place(base)
             if lane and self._ragged(loop):
                 here = self.w.two("add nsw", base, self.w.counting(tile.lanes))
                 mask = self.w.compare("icmp slt", here, self._outside(loop.stop))

@@ -99,6 +99,19 @@ class Rolling:
 
 
 @dataclass(frozen=True)
+class Panel:
+    """What ``read`` is in a sum over ``loop``, as ``copied`` for the tiles along rows.
+
+    Vectors of the copy begin where those of the tiles do, at the value ``begin`` of the lane axis.
+    """
+
+    read: Read
+    copied: Read
+    loop: For
+    begin: Axis
+
+
+@dataclass(frozen=True)
 class Tile:
     """Parallel ``loops`` around ``body``, and how they are run.
 
@@ -109,7 +122,8 @@ class Tile:
     ``columns`` says that the vectors of a tile run one after the other, each with all its rows.
     ``sure`` are the axes along which it is only run where it fits, see `needs`. Some tiles have one
     neighbour less along the axis ``dealt``, so that all together cover the loop but not more. For
-    ``asked`` and the bytes ``claimed``, see `ahead`; for ``rolling``, see there.
+    ``asked`` and the bytes ``claimed``, see `ahead`; for ``rolling``, see there, and for ``panel``,
+    which ``body`` reads, see `panels`.
     """
 
     loops: tuple[For, ...]
@@ -128,6 +142,7 @@ class Tile:
     asked: tuple[Asked, ...] = ()
     claimed: int = 0
     rolling: Rolling | None = None
+    panel: Panel | None = None
 
     @property
     def needs(self) -> Expr:

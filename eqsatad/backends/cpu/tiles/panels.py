@@ -1,0 +1,84 @@
+"""Panels: what the vectors of a row of tiles read of an input, copied in order for all of them.
+
+An input begins anywhere in a line of the caches, so that each of its vectors may lie in two lines,
+and the values of a sum may be read pages apart. Tiles that go on along rows alone read the same
+vectors, one tile after the other. The first of them copies these to a place of its own, where they
+lie one after the other from the beginning of a line on: the panels of K. Goto and R. van de Geijn,
+"Anatomy of high-performance matrix multiplication", ACM TOMS 34(3), 2008. Of what stays in the
+nearer caches, where the next row of tiles finds it again, a copy gains nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from math import prod
+
+from eqsatad.backends.access import flat
+from eqsatad.backends.cpu.code.scalars import BYTES, STORED
+from eqsatad.backends.cpu.runtime.caches import Caches
+from eqsatad.backends.cpu.tiles.reuse import FAR_PART, footprint
+from eqsatad.backends.cpu.tiles.strips import sums, tower
+from eqsatad.backends.cpu.tiles.tile import Panel, Tile, length, stride
+from eqsatad.loops.nest import For, has_loop, reads_of, replaced
+from eqsatad.terms.linear import normal
+from eqsatad.terms.nodes import Apply, Axis, Const, Expr, Placeholder, Read, Tensor
+from eqsatad.terms.ops import SUB
+
+# The most bytes of a panel, which lies on the stack of a thread.
+LARGEST = 1 << 17
+# The fewest tiles that pay for a copy of what all of them read.
+OFTEN = 8
+
+
+def panelled(tile: Tile | None, inputs: Collection[Tensor], caches: Caches) -> Tile | None:
+    """``tile`` with a panel of what its vectors read of one of ``inputs``, if that pays."""
+    if tile is None or (lane := tile.lane) is None or not _simple(tile, lane):
+        return tile
+    place = next(n for n, loop in enumerate(tile.order) if loop.axis is lane)
+    rows = tile.order[place + 1 :]
+    if prod(-(-(length(loop) or 0) // tile.step(loop.axis)) for loop in rows) < OFTEN:
+        return tile
+    (loop,) = tower(tile.body)
+    along = {lane: length(tile.order[place]), loop.axis: length(loop)}
+    for read in reads_of(tile.body):
+        inside = read.free - {each.axis for each in tile.order[:place]}
+        size = BYTES[STORED[read.tensor.dtype]] * tile.step(lane) * (length(loop) or 0)
+        whole = footprint(read, {axis: float(extent or 1) for axis, extent in along.items()})
+        wanted = size <= LARGEST and whole > FAR_PART * caches.far and read.tensor in inputs
+        if wanted and inside == set(along) and _in_rows(read, lane):
+            return _with(tile, lane, loop, read)
+    return tile
+
+
+def _simple(tile: Tile, lane: Axis) -> bool:
+    """Whether ``tile`` is one sum of known length, of whole vectors in loops of known length."""
+    if not tile.lanes or not has_loop(tile.body) or not sums(tile.body):
+        return False
+    special = (tile.inner, tile.turned, tile.strips, tile.slices, tile.block, tile.columns)
+    if any(special) or tile.sure or tile.dealt or tile.rolling:
+        return False
+    extents = {loop.axis: length(loop) or 0 for loop in (*tile.loops, *tower(tile.body))}
+    known = all(extents.values()) and len(tower(tile.body)) == 1
+    return known and extents[lane] >= tile.step(lane)
+
+
+def _in_rows(read: Read, lane: Axis) -> bool:
+    """Whether ``read`` moves by axes alone, along ``lane`` by one."""
+    plain = all(isinstance(atom, Axis) for _, atom in flat(read.tensor, read.indices).terms)
+    return plain and stride(read.tensor, read.indices, lane) == 1
+
+
+def _with(tile: Tile, lane: Axis, loop: For, read: Read) -> Tile:
+    """``tile`` with a panel of ``read`` for all values of ``loop``."""
+    shape = (length(loop) or 0, tile.step(lane))
+    extents = tuple(Const(extent, "index") for extent in shape)
+    copy = Placeholder(f"{read.tensor.name}_panel", extents, read.tensor.dtype)
+    begin = Axis(f"{lane.name}_begin", lane.extent)
+    copied = Read(copy, (_minus(loop.axis, loop.start), _minus(lane, begin)))
+    panel = Panel(read, copied, loop, begin)
+    return replace(tile, body=replaced(tile.body, {read: copied}), panel=panel)
+
+
+def _minus(value: Expr, other: Expr) -> Expr:
+    return normal(Apply(SUB, (value, other)))
