@@ -78,6 +78,14 @@ def test_a_panel_is_of_an_input_that_vectors_run_along():
     assert (rows, width % 16) == (18, 0)
 
 
+def test_a_panel_has_a_name_of_its_own():
+    a, b = place(160, 40, name="x_panel_1"), place(40, 64, name="x")
+    r = reduced(40, "r")
+    program = lowered(ea.compute((160, 64), lambda i, j: ea.sum(a[i, r] * b[r, j], r), name="c"))
+    (panel,) = taken(program, MACHINES[0])
+    assert (panel.read.tensor.name, panel.copied.tensor.name) == ("x", "x_panel_2")
+
+
 def unpanelled():
     """Programs without a panel, and why."""
     a, b, r = place(200, 5, 30, name="a"), place(30, 5, 64, name="b"), reduced(30, "r")
@@ -113,6 +121,6 @@ def test_sums_in_strips_have_no_panel(monkeypatch):
     program = lowered(OUTPUTS["even tiles"])
     (tile,) = tiles(program, MACHINES[0])
     bare = replace(tile, panel=None)
-    assert panels.panelled(bare, program.inputs, MACHINES[0].caches) is bare
+    assert panels.panelled(bare, program, MACHINES[0].caches) is bare
     cut = replace(bare, strips=Strips(sums(bare.body), 8))
-    assert panels.panelled(cut, program.inputs, MACHINES[0].caches) is cut
+    assert panels.panelled(cut, program, MACHINES[0].caches) is cut

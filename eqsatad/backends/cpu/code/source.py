@@ -208,7 +208,7 @@ class Step:
         self.body = body
         self.options = options
         tile = without_zeros(foreseen(self._plan(), options.machine.caches), options.filled)
-        self.tile = panelled(tile, program.inputs, options.machine.caches)
+        self.tile = panelled(tile, program, options.machine.caches)
         # For which sizes it is run.
         self.guard: Expr = TRUE
         # Buffers that it is given as if they began elsewhere.

@@ -10,20 +10,21 @@ nearer caches, where the next row of tiles finds it again, a copy gains nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import replace
 from math import prod
 
 from eqsatad.backends.access import flat
 from eqsatad.backends.cpu.code.scalars import BYTES, STORED
+from eqsatad.backends.cpu.rewrites.packing import names
 from eqsatad.backends.cpu.runtime.caches import Caches
 from eqsatad.backends.cpu.tiles.reuse import FAR_PART, footprint
 from eqsatad.backends.cpu.tiles.strips import sums, tower
 from eqsatad.backends.cpu.tiles.tile import Panel, Tile, length, stride
-from eqsatad.loops.nest import For, has_loop, reads_of, replaced
+from eqsatad.loops.nest import For, LoopProgram, has_loop, reads_of, replaced
 from eqsatad.terms.linear import normal
-from eqsatad.terms.nodes import Apply, Axis, Const, Expr, Placeholder, Read, Tensor
+from eqsatad.terms.nodes import Apply, Axis, Const, Expr, Placeholder, Read
 from eqsatad.terms.ops import SUB
+from eqsatad.terms.walk import fresh
 
 # The most bytes of a panel, which lies on the stack of a thread.
 LARGEST = 1 << 17
@@ -31,8 +32,8 @@ LARGEST = 1 << 17
 OFTEN = 8
 
 
-def panelled(tile: Tile | None, inputs: Collection[Tensor], caches: Caches) -> Tile | None:
-    """``tile`` with a panel of what its vectors read of one of ``inputs``, if that pays."""
+def panelled(tile: Tile | None, program: LoopProgram, caches: Caches) -> Tile | None:
+    """``tile`` with a panel of what its vectors read of an input of ``program``, if that pays."""
     if tile is None or (lane := tile.lane) is None or not _simple(tile, lane):
         return tile
     place = next(n for n, loop in enumerate(tile.order) if loop.axis is lane)
@@ -45,9 +46,9 @@ def panelled(tile: Tile | None, inputs: Collection[Tensor], caches: Caches) -> T
         inside = read.free - {each.axis for each in tile.order[:place]}
         size = BYTES[STORED[read.tensor.dtype]] * tile.step(lane) * (length(loop) or 0)
         whole = footprint(read, {axis: float(extent or 1) for axis, extent in along.items()})
-        wanted = size <= LARGEST and whole > FAR_PART * caches.far and read.tensor in inputs
+        wanted = size <= LARGEST and whole > FAR_PART * caches.far and read.tensor in program.inputs
         if wanted and inside == set(along) and _in_rows(read, lane):
-            return _with(tile, lane, loop, read)
+            return _with(tile, lane, loop, read, names(program)(f"{read.tensor.name}_panel"))
     return tile
 
 
@@ -69,12 +70,12 @@ def _in_rows(read: Read, lane: Axis) -> bool:
     return plain and stride(read.tensor, read.indices, lane) == 1
 
 
-def _with(tile: Tile, lane: Axis, loop: For, read: Read) -> Tile:
-    """``tile`` with a panel of ``read`` for all values of ``loop``."""
+def _with(tile: Tile, lane: Axis, loop: For, read: Read, name: str) -> Tile:
+    """``tile`` with a panel ``name`` of ``read`` for all values of ``loop``."""
     shape = (length(loop) or 0, tile.step(lane))
     extents = tuple(Const(extent, "index") for extent in shape)
-    copy = Placeholder(f"{read.tensor.name}_panel", extents, read.tensor.dtype)
-    begin = Axis(f"{lane.name}_begin", lane.extent)
+    copy = Placeholder(name, extents, read.tensor.dtype)
+    begin = fresh(lane, {axis.name for axis in (*read.free, *(each.axis for each in tile.loops))})
     copied = Read(copy, (_minus(loop.axis, loop.start), _minus(lane, begin)))
     panel = Panel(read, copied, loop, begin)
     return replace(tile, body=replaced(tile.body, {read: copied}), panel=panel)
