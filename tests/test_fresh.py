@@ -5,7 +5,7 @@ import pytest
 
 import eqsatad as ea
 from eqsatad.backends import fresh
-from eqsatad.backends.alike import alike
+from eqsatad.backends.alike import inputs_alike
 from eqsatad.backends.fresh import BEFORE, LINE, PAGE, Memory, beside, maker
 
 F32 = np.dtype("float32")
@@ -24,7 +24,11 @@ def begin(array):
 
 @pytest.mark.parametrize(("elements", "large"), [(100, False), (1 << 18, True)])
 def test_the_size_says_where_a_result_begins(elements, large):
-    assert (maker((elements,), F32) is not fresh.anywhere) == large
+    made = maker((elements,), F32, alike=(1,))
+    if large:
+        assert (made.func, made.keywords) == (beside, {"alike": (1,)})
+    else:
+        assert made is fresh.anywhere
 
 
 @pytest.mark.parametrize("offset", [0, 1, 3, 17, 1000])
@@ -75,7 +79,7 @@ def test_others_begin_with_a_line_before_an_input_of_their_size(offset):
 def test_inputs_that_are_gone_through_as_a_result(text, expected):
     tensors = {name: ea.placeholder((6, 6), name=name) for name in "ab"[: 1 + ("b[" in text)]}
     kernel = ea.build([ea.op(text, **tensors)], list(tensors.values()), target="reference")
-    assert alike(kernel.loops) == [expected]
+    assert inputs_alike(kernel.loops) == [expected]
 
 
 def test_memory_is_used_again_when_no_array_is_in_it():

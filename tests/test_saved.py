@@ -155,3 +155,13 @@ def test_number_of_threads_that_is_none_is_refused(monkeypatch, text):
         threads.num_threads()
     with pytest.raises(ArgumentError, match="give at least 1"):
         ea.set_num_threads(0)
+
+
+def test_loaded_kernel_places_results_as_before(tmp_path):
+    x = ea.placeholder((9, 8), name="x")
+    doubled = ea.compute((9, 8), lambda i, j: x[i, j] * 2.0, name="doubled")
+    turned = ea.compute((8, 9), lambda i, j: x[j, i], name="turned")
+    kernel = build_loops(lower([doubled, turned]), "cpu")
+    kernel.save(tmp_path / "two.kernel")
+    loaded = ea.load_kernel(tmp_path / "two.kernel")
+    assert [tuple(places) for places in loaded.alike] == kernel.alike == [(0,), ()]

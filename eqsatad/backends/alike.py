@@ -10,7 +10,7 @@ from eqsatad.terms.nodes import Read
 from eqsatad.terms.walk import postorder
 
 
-def alike(program: LoopProgram) -> list[tuple[int, ...]]:
+def inputs_alike(program: LoopProgram) -> list[tuple[int, ...]]:
     """For each output the places of the inputs that are read where it is stored, or beside.
 
     Not if each element waits for the one before, as in a running sum: that is not stored in the

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import groupby
 
 from eqsatad.loops.nest import (
@@ -24,6 +24,20 @@ from eqsatad.terms.walk import postorder
 def buffers_of(program: LoopProgram) -> list[Tensor]:
     """Every buffer, in the order of the table of arguments."""
     return [*program.inputs, *program.outputs, *program.temporaries]
+
+
+def fresh_names(program: LoopProgram) -> Callable[[str], str]:
+    """What gives a name that begins with a stem and that no buffer of ``program`` has."""
+    taken = {each.name for each in buffers_of(program)}
+
+    def fresh(stem: str) -> str:
+        number = 1
+        while (name := f"{stem}_{number}") in taken:
+            number += 1
+        taken.add(name)
+        return name
+
+    return fresh
 
 
 def groups(program: LoopProgram) -> Iterator[Block]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 import numpy as np
 from numpy import may_share_memory
 
-from eqsatad.backends.alike import alike
+from eqsatad.backends.alike import inputs_alike
 from eqsatad.backends.extents import deduce
 from eqsatad.backends.fresh import Maker, maker
 from eqsatad.backends.slots import (
@@ -85,7 +85,15 @@ class Kernel:
     input shape tells are given by name. Safe to call from several threads.
     """
 
-    def __init__(self, loops: LoopProgram, *, target: str, source: str, launch: Launch) -> None:
+    def __init__(
+        self,
+        loops: LoopProgram,
+        *,
+        target: str,
+        source: str,
+        launch: Launch,
+        alike: Sequence[Sequence[int]] | None = None,
+    ) -> None:
         self.loops = loops
         self.target = target
         self.source = source
@@ -95,7 +103,7 @@ class Kernel:
         self.launch = launch
         self._takes = [Slot.of(tensor) for tensor in loops.inputs]
         self._gives = [Slot.of(tensor) for tensor in loops.outputs]
-        self._alike = alike(loops)
+        self.alike = inputs_alike(loops) if alike is None else alike
         self._wanted = self._signature()
         self._copied: dict[str, str] = {}
         # Sizes and shapes of results by what a call gives; arrays of bfloat16 may need conversion.
@@ -232,7 +240,7 @@ class Kernel:
         shapes = [slot.sized(sizes) for slot in self._gives]
         results = [
             (shape, slot.storage, maker(shape, slot.storage, like))
-            for slot, shape, like in zip(self._gives, shapes, self._alike, strict=True)
+            for slot, shape, like in zip(self._gives, shapes, self.alike, strict=True)
         ]
         self._forms[key if self.sizes else ()] = [sizes[name] for name in self.sizes], results
 
@@ -306,7 +314,7 @@ class Kernel:
             ]
             return [
                 maker(shape, dtype, like)(shape, dtype, inputs)
-                for shape, dtype, like in zip(shapes, dtypes, self._alike, strict=True)
+                for shape, dtype, like in zip(shapes, dtypes, self.alike, strict=True)
             ]
         given = list(out) if isinstance(out, list | tuple) else [out]
         if len(given) != len(shapes):

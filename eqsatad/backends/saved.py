@@ -29,7 +29,7 @@ from eqsatad.loops.nest import LoopProgram
 from eqsatad.terms import store
 from eqsatad.terms.nodes import Size, Tensor
 
-VERSION = 2
+VERSION = 3
 INFO, BUFFERS, SOURCE, OBJECT = "kernel.json", "buffers.terms", "source.ll", "code.o"
 COMPILERS = ("cc", "gcc", "clang")
 
@@ -102,7 +102,7 @@ def load_kernel(path: str | Path) -> Kernel:
     same = info["identity"] == identity()
     code = linked(parts[OBJECT], outside(text)) if same else load(text, outside(text))
     launch = Launcher(program, code, info["threads"])
-    return Kernel(program, target="cpu", source=text, launch=launch)
+    return Kernel(program, target="cpu", source=text, launch=launch, alike=info["alike"])
 
 
 def _archive(kernel: Kernel, launch: Launcher, path: Path) -> None:
@@ -114,6 +114,7 @@ def _archive(kernel: Kernel, launch: Launcher, path: Path) -> None:
         "buffers": [len(group) for group in groups],
         "sizes": [size.name for size in program.sizes],
         "threads": launch.threads,
+        "alike": kernel.alike,
     }
     buffers = [plain(tensor) for group in groups for tensor in group]
     with ZipFile(path, "w") as archive:

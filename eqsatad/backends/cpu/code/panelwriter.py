@@ -39,9 +39,9 @@ class PanelWriter:
             self.w.loop(start, stop) as value,
             self.expressions.scope(),
         ):
-            here = [point.at(loop.axis, Place(value)) for point in vectors]
-            for point in here:
-                source = self.expressions.address(read.tensor, read.indices, point).base
-                target = self.expressions.address(copied.tensor, copied.indices, point).base
+            for point in vectors:
+                here = point.at(loop.axis, Place(value))
+                source = self.expressions.address(read.tensor, read.indices, here).base
+                target = self.expressions.address(copied.tensor, copied.indices, here).base
                 vector = self.w.load(kind, self.tile.lanes, source, BYTES[kind])
                 self.w.store(vector, target, BYTES[kind] * self.tile.lanes)

@@ -14,11 +14,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from eqsatad.backends.blocks import touched
+from eqsatad.backends.blocks import fresh_names, touched
 from eqsatad.backends.cpu.code.scalars import BYTES, COMPUTED
 from eqsatad.backends.cpu.rewrites.copies import Layout
 from eqsatad.backends.cpu.rewrites.examples import example, sides_of
-from eqsatad.backends.cpu.rewrites.packing import best_choice, names
+from eqsatad.backends.cpu.rewrites.packing import best_choice
 from eqsatad.backends.cpu.rewrites.products import Products, inmost, parts, products_of, rebuilt
 from eqsatad.backends.cpu.rewrites.repairs import again, transparent
 from eqsatad.backends.cpu.rewrites.results import kept
@@ -99,7 +99,7 @@ class Margins:
         self.source = source
         self.copies: dict[Room, Tensor] = {}
         self.results: list[Nest] = []
-        self._fresh = names(source)
+        self._fresh = fresh_names(source)
         found = [[_products(each) for each in nest.body] for nest in source.nests]
         sides = frozenset[Expr]().union(
             *(sides_of(each) for nest in found for each in nest if each is not None)

@@ -10,13 +10,13 @@ out again with the bounds. ``exact`` programs are not packed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain as chained
 from math import ceil, gcd, prod
 
-from eqsatad.backends.blocks import touched
+from eqsatad.backends.blocks import fresh_names, touched
 from eqsatad.backends.cpu.code.loads import PICKED
 from eqsatad.backends.cpu.code.scalars import BYTES, COMPUTED, STORED
 from eqsatad.backends.cpu.rewrites.copies import (
@@ -158,7 +158,7 @@ class Packer:
         self.results: list[Nest] = []
         # Statements whose results may be NaN because of a border alone.
         self._doubtful: list[tuple[Store, Statement]] = []
-        self._name = names(source)
+        self._name = fresh_names(source)
 
     def program(self) -> LoopProgram:
         nests: list[Nest] = []
@@ -242,20 +242,6 @@ class Packer:
         for layout in layouts:
             copy = self.copies[layout]
             yield Nest(copy, (*borders(layout, copy), filling(layout, copy)))
-
-
-def names(program: LoopProgram) -> Callable[[str], str]:
-    """What gives a name that begins with a stem and that no tensor of ``program`` has."""
-    taken = {each.name for each in (*program.inputs, *program.outputs, *program.temporaries)}
-
-    def fresh(stem: str) -> str:
-        number = 1
-        while (name := f"{stem}_{number}") in taken:
-            number += 1
-        taken.add(name)
-        return name
-
-    return fresh
 
 
 def _plans(source: LoopProgram, vector: int) -> list[list[Planned | Strewn | None]]:

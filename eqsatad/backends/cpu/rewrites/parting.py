@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TypeAlias
 
-from eqsatad.backends.blocks import touched
+from eqsatad.backends.blocks import fresh_names, touched
 from eqsatad.backends.cpu.code.scalars import COMPUTED, STORED
-from eqsatad.backends.cpu.rewrites.packing import names
 from eqsatad.backends.cpu.tiles.effort import index
 from eqsatad.backends.cpu.tiles.tile import added, chain, length, typical
 from eqsatad.loops.nest import (
@@ -52,7 +51,7 @@ class Parts:
 
 def parted(program: LoopProgram) -> LoopProgram:
     """``program`` with sums apart from what uses them."""
-    fresh = names(program)
+    fresh = fresh_names(program)
     nests: list[Nest] = []
     made: list[Tensor] = []
     for nest in program.nests:

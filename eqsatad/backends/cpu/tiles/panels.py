@@ -14,8 +14,8 @@ from dataclasses import replace
 from math import prod
 
 from eqsatad.backends.access import flat
+from eqsatad.backends.blocks import fresh_names
 from eqsatad.backends.cpu.code.scalars import BYTES, STORED
-from eqsatad.backends.cpu.rewrites.packing import names
 from eqsatad.backends.cpu.runtime.caches import Caches
 from eqsatad.backends.cpu.tiles.reuse import FAR_PART, footprint
 from eqsatad.backends.cpu.tiles.strips import sums, tower
@@ -26,8 +26,8 @@ from eqsatad.terms.nodes import Apply, Axis, Const, Expr, Placeholder, Read
 from eqsatad.terms.ops import SUB
 from eqsatad.terms.walk import fresh
 
-# The most bytes of a panel, which lies on the stack of a thread.
-LARGEST = 1 << 17
+# The most bytes of a panel: it lies on the stack of a thread, which may have twice that in all.
+LARGEST = 1 << 16
 # The fewest tiles that pay for a copy of what all of them read.
 OFTEN = 8
 
@@ -48,7 +48,7 @@ def panelled(tile: Tile | None, program: LoopProgram, caches: Caches) -> Tile | 
         whole = footprint(read, {axis: float(extent or 1) for axis, extent in along.items()})
         wanted = size <= LARGEST and whole > FAR_PART * caches.far and read.tensor in program.inputs
         if wanted and inside == set(along) and _in_rows(read, lane):
-            return _with(tile, lane, loop, read, names(program)(f"{read.tensor.name}_panel"))
+            return _with(tile, lane, loop, read, fresh_names(program)(f"{read.tensor.name}_panel"))
     return tile
 
 
