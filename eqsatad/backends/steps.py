@@ -112,6 +112,8 @@ def _run(tile: Tile) -> Iterator[str]:
     if tile.lane is not None and tile.lanes:
         count = tile.counts.get(tile.lane, 1)
         yield f"{tile.lane.name}: {f'{count} x ' if count > 1 else ''}{tile.lanes} lanes"
+    if tile.overlap is not None:
+        yield f"{tile.overlap.tap.name}: {len(tile.overlap.taps)} written out"
     if tile.strips is not None:
         yield f"strips of {tile.strips.size} along {tile.strips.loops[-1].axis.name}"
     if tile.slices is not None:

@@ -20,7 +20,7 @@ from eqsatad.backends.cpu.code.statements import SHORT, Statements
 from eqsatad.backends.cpu.code.stripwriter import TRUE, PartWriter, StripWriter
 from eqsatad.backends.cpu.code.text import Value, Writer, number
 from eqsatad.backends.cpu.tiles.scans import Scan, recognised
-from eqsatad.backends.cpu.tiles.tile import Asked, Tile, length, most, widest
+from eqsatad.backends.cpu.tiles.tile import Asked, Overlap, Tile, length, most, widest
 from eqsatad.backends.cpu.tiles.turns import Turned
 from eqsatad.loops.nest import For, Statement, replaced, statements
 from eqsatad.terms.linear import normal
@@ -114,17 +114,32 @@ def _unbounded(tile: Tile) -> dict[Expr, Expr]:
     return {bound: number for bound, number in found.items() if lane.axis in bound.free}
 
 
-class Asking(Statements):
-    """Statements whose sums ask for what later tiles read."""
+class TileStatements(Statements):
+    """Statements of a tile, whose sums ask for what later tiles read.
 
-    def __init__(self, of: Statements, asked: Sequence[Asked]) -> None:
+    Where rows overlap, the sum is written out; see `overlap`.
+    """
+
+    def __init__(self, of: Statements, tile: Tile) -> None:
         super().__init__(of.w, of.expressions, of.vector)
-        self.asked = asked
+        self.asked = tile.asked
+        self.overlap = tile.overlap
+
+    def statement(self, statement: Statement, points: Sequence[Point]) -> None:
+        overlap = self.overlap
+        if overlap is not None and isinstance(statement, For) and statement.axis is overlap.tap:
+            with self.expressions.scope():
+                self.inside(statement, _written(overlap, points))
+        else:
+            super().statement(statement, points)
 
     def inside(self, loop: For, points: Sequence[Point]) -> None:
         for each in self.asked:
             if each.inside is loop.axis:
-                self._first(each, points[0])
+                # Where taps are written out each of them asks.
+                taps = {point.axes[loop.axis].delta: point for point in reversed(points)}
+                for point in taps.values():
+                    self._first(each, point)
         super().inside(loop, points)
 
     def _first(self, asked: Asked, point: Point) -> None:
@@ -152,6 +167,16 @@ class Asking(Statements):
                 for offset in asked.offsets:
                     there = self.w.address(base, "i8", number(offset, "i64"), inside=False)
                     self.w.prefetch(there)
+
+
+def _written(overlap: Overlap, points: Sequence[Point]) -> list[Point]:
+    """``points`` at all taps, in the order of the places that they read."""
+    pairs = sorted(
+        product(points, overlap.taps),
+        key=lambda pair: overlap.order(pair[0].axes[overlap.row].delta, pair[1]),
+    )
+    zero = number(0, "i64")
+    return [point.at(overlap.tap, Place(zero, delta=tap)) for point, tap in pairs]
 
 
 @contextmanager
@@ -199,7 +224,7 @@ class TileWriter:
     ) -> None:
         self.w = w
         self.expressions = expressions
-        self.statements = Asking(statements, tile.asked)
+        self.statements = TileStatements(statements, tile)
         self.tile = tile
         self.panel = None if tile.panel is None else PanelWriter(expressions, tile, tile.panel)
         self.strips: PartWriter | None = None

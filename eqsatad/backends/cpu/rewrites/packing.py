@@ -46,6 +46,7 @@ from eqsatad.backends.cpu.rewrites.results import kept, worth_keeping
 from eqsatad.backends.cpu.tiles.costs import ADD_UP
 from eqsatad.backends.cpu.tiles.effort import index
 from eqsatad.backends.cpu.tiles.fusion import fused
+from eqsatad.backends.cpu.tiles.overlap import overlaps
 from eqsatad.backends.cpu.tiles.reuse import LINE, SETS
 from eqsatad.backends.cpu.tiles.taps import tapped
 from eqsatad.backends.cpu.tiles.tile import chain, length, stride
@@ -97,6 +98,8 @@ REREAD = 2
 # What products cost, compared with others, whose operands both come in vectors, of which those of
 # one begin anywhere in a line.
 SLIDING = 1.5
+# The same where vectors of a result begin anywhere in a line, each of which serves one product.
+SOLE = 2
 # Bytes that lines of a sum may fill and still be there for the next.
 FILLED = 1 << 15
 # Results that share an element from which on it is loaded often.
@@ -439,8 +442,7 @@ def _choice(products: Products, lane: Axis, lanes: int, keeps: bool) -> Choice |
     if any(layout.natural and _leaps(products, read, lane)
            for layout, read in zip(layouts, products.operands, strict=True)):  # fmt: skip
         vectors *= LEAPING
-    if lane in summed and _slides(products, lane):
-        vectors *= SLIDING
+    vectors *= _sliding(products, lane, extents)
     copies = sum(_copying(layout) for layout in layouts)
     if _across(products):
         pays = vectors + copies < SCALAR * points
@@ -521,10 +523,15 @@ def _leaps(products: Products, read: Read, lane: Axis) -> bool:
     return lane in read.free and abs(step or 0) * width >= PAGE and high - low >= PAGES
 
 
-def _slides(products: Products, lane: Axis) -> bool:
-    """Whether vectors along ``lane`` slide over an operand as another axis moves."""
+def _sliding(products: Products, lane: Axis, extents: Mapping[Axis, int]) -> float:
+    """What products cost, as vectors along ``lane`` slide over an operand as another axis moves."""
     places = [place for read in products.operands for place in read.indices]
-    return any(lane in place.free and len(place.free) > 1 for place in places)
+    if not any(lane in place.free and len(place.free) > 1 for place in places):
+        return 1.0
+    if any(loop.axis is lane for loop in products.sums):
+        return SLIDING
+    served = (_served(products, read, extents) for read in products.operands if lane in read.free)
+    return SOLE if min(served) < SHARED else 1.0
 
 
 def _stretch(products: Products, lane: Axis) -> int:
@@ -548,12 +555,16 @@ def _copying(layout: Layout) -> float:
 
 def _reuse(products: Products, lane: Axis, extents: Mapping[Axis, int]) -> int:
     """How many results share a vector along ``lane``."""
-    results = (
-        prod(extents[loop.axis] for loop in products.loops if loop.axis not in read.free)
-        for read in products.operands
-        if lane in read.free
-    )
-    return max(results, default=0)
+    (*_, last) = products.sums
+    rows = [loop for loop in products.loops if lane not in (loop.axis, last.axis)]
+    ways = overlaps(rows, last, products.operands)
+    served = [_served(products, read, extents) for read in products.operands if lane in read.free]
+    return max((*served, *(len(way.taps) for way in ways.values())), default=0)
+
+
+def _served(products: Products, read: Read, extents: Mapping[Axis, int]) -> int:
+    """How many results share an element of ``read``."""
+    return prod(extents[loop.axis] for loop in products.loops if loop.axis not in read.free)
 
 
 def _ending(products: Products, lane: Axis, lanes: int) -> float:

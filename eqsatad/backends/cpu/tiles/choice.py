@@ -12,8 +12,10 @@ from eqsatad.backends.cpu.runtime.caches import Caches
 from eqsatad.backends.cpu.tiles.costs import Leaf, Work, cheapest
 from eqsatad.backends.cpu.tiles.fusion import fused, spelled_out
 from eqsatad.backends.cpu.tiles.modest import accessible, dealt, frugal, modest, whole
+from eqsatad.backends.cpu.tiles.overlap import overlapping, overlaps, summed
 from eqsatad.backends.cpu.tiles.slices import cut
 from eqsatad.backends.cpu.tiles.tile import (
+    Overlap,
     Tile,
     added,
     chain,
@@ -132,6 +134,7 @@ def _candidates(
     """
     loops = list(longest)
     accumulators = max(1, sum(_accumulated(leaf.loop) for leaf in leaves[:1]))
+    ways = _overlaps(rows, leaves)
     for loop in loops:
         for count in LANE_COUNTS:
             # The last vector may begin within the one before.
@@ -141,18 +144,26 @@ def _candidates(
             # Where one vector is all there is, a second loop makes a tile large enough.
             for counts in _row_counts(others, ROWS if longest[loop] <= wide[loop] else 1):
                 if _fits(count, counts, accumulators, registers):
-                    yield Tile(tuple(loops), body, loop.axis, wide[loop], False,
-                               {loop.axis: count, **counts})  # fmt: skip
+                    tile = Tile(tuple(loops), body, loop.axis, wide[loop], False,
+                                {loop.axis: count, **counts})  # fmt: skip
+                    yield tile
+                    yield from overlapping(tile, ways)
     if _branches_on_locals(body):
         return
     inner = {leaf.loop.axis for leaf in leaves}
-    summed = not exact and len(inner) == 1 and all(_sums(leaf.loop, body) for leaf in leaves)
+    partial = not exact and len(inner) == 1 and all(_sums(leaf.loop, body) for leaf in leaves)
     for counts in _row_counts(rows, ROWS):
         if not _fits(1, counts, accumulators, registers):
             continue
         yield Tile(tuple(loops), body, None, 0, False, counts)
-        if summed:
+        if partial:
             yield Tile(tuple(loops), body, leaves[0].loop.axis, lanes, True, counts)
+
+
+def _overlaps(rows: Sequence[For], leaves: Sequence[Leaf]) -> dict[Axis, Overlap]:
+    """How neighbours along ``rows`` overlap in the only sum."""
+    (leaf, *others) = leaves
+    return {} if others or not summed(leaf.loop) else overlaps(rows, leaf.loop, leaf.reads)
 
 
 def _in_rows(loop: For, stores: Sequence[Store], body: Block) -> bool:

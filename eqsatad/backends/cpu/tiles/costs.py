@@ -139,7 +139,7 @@ def over(tile: Tile, work: Work) -> list[Loop]:
 def _ways(tile: Tile, work: Work, caches: Caches) -> Iterator[Tile]:
     """``tile`` as it is, and in strips that fit a cache."""
     yield tile
-    if len(work.leaves) == 1 and not tile.inner:
+    if len(work.leaves) == 1 and not tile.inner and tile.overlap is None:
         (leaf,) = work.leaves
         cut = strips(tile, leaf.reads, inside_of(tile, leaf), caches)
         if cut is not None:
@@ -185,7 +185,10 @@ def _sum(tile: Tile, work: Work, leaf: Leaf, caches: Caches | None) -> float:
         ending = copies * ADD_UP
     issued = max(LATENCY, ISSUE * max(copies * leaf.operations, loads))
     waits = 0.0 if caches is None else _waits(tile, work, leaf, caches)
-    return max(trips * issued, waits) + SEEN * waits + trips * (STEP + MISS * loads) + ending
+    steps = 1 if tile.overlap is None else len(tile.overlap.taps)
+    return (
+        max(trips * issued, waits) + SEEN * waits + trips * (STEP / steps + MISS * loads) + ending
+    )
 
 
 def _waits(tile: Tile, work: Work, leaf: Leaf, caches: Caches) -> float:
@@ -217,7 +220,9 @@ def _stored(tile: Tile, store: Store) -> float:
 
 def _load(tile: Tile, read: Read) -> float:
     """The cost of a read in all copies of a tile."""
-    copies = _copies(tile.counts, read.free)
+    copies: float = _copies(tile.counts, read.free)
+    if tile.overlap is not None:
+        copies *= tile.overlap.part(read, tile.counts[tile.overlap.row])
     if not tile.lanes:
         return copies
     along = stride(read.tensor, read.indices, tile.lane)

@@ -99,6 +99,32 @@ class Rolling:
 
 
 @dataclass(frozen=True)
+class Overlap:
+    """Neighbours along ``row`` that read what others read at another one of the ``taps``.
+
+    What is read moves on by so many ``steps`` with the row, and with the tap.
+    """
+
+    row: Axis
+    tap: Axis
+    taps: range
+    steps: tuple[int, int]
+
+    def order(self, row: int, tap: int) -> int:
+        """Where what ``row`` reads at ``tap`` is among all that is read, going up with taps."""
+        by_row, by_tap = self.steps
+        return (by_row * row + by_tap * tap) * (1 if by_tap > 0 else -1)
+
+    def part(self, read: Read, rows: int) -> float:
+        """The part of the products of ``rows`` that load ``read`` anew."""
+        by_row, by_tap = (stride(read.tensor, read.indices, each) for each in (self.row, self.tap))
+        if by_row is None or by_tap is None or by_row * self.steps[1] != by_tap * self.steps[0]:
+            return 1.0
+        places = {by_row * row + by_tap * tap for row in range(rows) for tap in self.taps}
+        return len(places) / (rows * len(self.taps))
+
+
+@dataclass(frozen=True)
 class Panel:
     """What ``read`` is in a sum over ``loop``, as ``copied`` for the tiles along rows.
 
@@ -122,8 +148,8 @@ class Tile:
     ``columns`` says that the vectors of a tile run one after the other, each with all its rows.
     ``sure`` are the axes along which it is only run where it fits, see `needs`. Some tiles have one
     neighbour less along the axis ``dealt``, so that all together cover the loop but not more. For
-    ``asked`` and the bytes ``claimed``, see `ahead`; for ``rolling``, see there, and for ``panel``,
-    which ``body`` reads, see `panels`.
+    ``asked`` and the bytes ``claimed``, see `ahead`, for ``rolling`` and ``overlap`` the modules of
+    that name, and for ``panel``, which ``body`` reads, see `panels`.
     """
 
     loops: tuple[For, ...]
@@ -142,6 +168,7 @@ class Tile:
     asked: tuple[Asked, ...] = ()
     claimed: int = 0
     rolling: Rolling | None = None
+    overlap: Overlap | None = None
     panel: Panel | None = None
 
     @property

@@ -35,16 +35,26 @@ BLOCK = 16
 def windowed(statement: Statement, vector: int) -> Tile | None:
     """The tile for ``statement`` if reads of it are picked out of windows.
 
-    Where both innermost loops are the digits of a place in a short row, that is one loop.
+    Where both innermost loops are the digits of a place in a row shorter than a vector, that is one
+    loop.
     """
     if vector != PERMUTES:
         return None
     (whole,) = spelled_out((statement,))
     loops, body = fused(*chain(whole))
     found = _tile(loops, body, vector, FILLED)
-    if found is None and (pair := joined(loops, body)) is not None and _in_rows(*pair, vector):
-        found = _tile(*pair, vector, JOINED)
-    return found
+    if found is not None or vector <= _row(loops, body):
+        return found
+    pair = joined(loops, body)
+    return _tile(*pair, vector, JOINED) if pair is not None and _in_rows(*pair, vector) else None
+
+
+def _row(loops: Sequence[For], body: Block) -> int:
+    """The bytes that the innermost loop stores in a row."""
+    stored = (
+        BYTES[STORED[each.buffer.dtype]] for each in statements(body) if isinstance(each, Store)
+    )
+    return (length(loops[-1]) or 0) * max(stored, default=0) if loops else 0
 
 
 def _in_rows(loops: Sequence[For], body: Block, vector: int) -> bool:
