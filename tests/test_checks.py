@@ -127,7 +127,10 @@ def test_what_isl_implies_holds_everywhere(given_, cond):
 @settings(max_examples=100, deadline=None)
 @given(conditions())
 def test_condition_is_equivalent_to_its_double_negation(cond):
-    assert equivalent(cond, ~~cond)
+    # Products of axes, of which isl knows nothing, may take it ten times as long as is usual.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(presburger, "WORK_LIMIT", 100 * presburger.WORK_LIMIT)
+        assert equivalent(cond, ~~cond)
 
 
 @pytest.mark.parametrize(

@@ -6,15 +6,26 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from benchmarks.kernel_cases import conv
 from eqsatad.backends import build
+from eqsatad.backends.cpu.code.source import Machine
 from eqsatad.backends.cpu.code.tilewriter import spread
+from eqsatad.backends.cpu.runtime.caches import Caches
 from eqsatad.backends.cpu.tiles.tile import Tile
-from eqsatad.backends.cpu.tiles.trains import coupled, passing, rows_of
+from eqsatad.backends.cpu.tiles.trains import coupled, enough, passing, rows_of
+from eqsatad.loops.interpret import run
 from eqsatad.loops.lower import lower
 from eqsatad.loops.nest import For, Store
 from eqsatad.terms import builders as ea
 from eqsatad.terms.nodes import Axis, Placeholder, Read
-from tests.loop_programs import arrays_for, conv_input_gradient, index, lowered
+from tests.loop_programs import (
+    arrays_for,
+    conv_input_gradient,
+    conv_weight_gradient,
+    index,
+    lowered,
+)
+from tests.test_cpu import compiled
 
 A, B, C, D = (Placeholder(name, (index(65), index(32)), "float32") for name in "ABCD")
 
@@ -59,14 +70,26 @@ def test_rows_are_coupled_that_meet_and_touch_no_other_row_that_is_written(train
         ({"unit": 2}, {"unit": 4}, True),
         ({"unit": 3}, {"unit": 4}, False),
         ({"extent": 64}, {"extent": 63}, False),
-        # Four blocks are no fewer pieces of work than the four iterations, but than sixteen.
-        ({}, {"unit": 16}, True),
-        ({}, {"unit": 16, "turns": 4}, False),
     ],
     ids=str,
 )
-def test_blocks_of_rows_are_whole_in_each_step_and_enough_to_share(first, second, expected):
+def test_blocks_of_rows_are_whole_in_each_step(first, second, expected):
     assert coupled([replace(rows(B, A), **first)], replace(rows(C, B), **second)) == expected
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ({"unit": 2}, {"unit": 4}, True),
+        # Four blocks are no fewer pieces of work than the four iterations, but than sixteen.
+        ({}, {"unit": 16}, True),
+        ({}, {"unit": 16, "turns": 4}, False),
+        ({}, {"ordered": True}, False),
+    ],
+    ids=str,
+)
+def test_several_threads_need_blocks_enough_in_any_order(first, second, expected):
+    assert enough([replace(rows(B, A), **first), replace(rows(C, B), **second)]) == expected
 
 
 def test_iterations_of_a_tile_are_as_many_as_are_shared():
@@ -129,3 +152,42 @@ def test_step_that_reads_other_rows_than_the_one_before_last_wrote_waits():
     np.testing.assert_allclose(found[0], array * sums, rtol=1e-5)
     # Sums of about 64, which may cancel.
     np.testing.assert_allclose(found[1], array * sums + sums[::-1], rtol=1e-5, atol=1e-4)
+
+
+def made(source):
+    """The names of the functions that the trains of ``source`` call, by the name of the train."""
+    trains = re.findall(r"define void @(\S+?)\(.*?\n}", source, flags=re.DOTALL)
+    bodies = re.findall(r"define void @\S+?\((.*?)\n}", source, flags=re.DOTALL)
+    calls = (re.findall(r"call void @(step\S+?)\(", body) for body in bodies)
+    return dict(zip(trains, calls, strict=True))
+
+
+def test_few_images_are_a_train_for_one_thread_alone():
+    problem = conv((2, 32, 24, 24), (48, 32, 1, 1), "X", stride=2)
+    program = problem.ours.build("reference").loops
+    arrays = arrays_for(program)
+    kernels = [build(program, "cpu", threads=threads) for threads in (1, 3)]
+    (alone,) = {name for name in made(kernels[0].source) if name.endswith(".alone")}
+    assert not any(name.endswith(".train") for name in made(kernels[0].source))
+    assert len(made(kernels[0].source)[alone]) > 1
+    expected = build(program, "reference")(*arrays)[0]
+    found = [kernel(*arrays)[0] for kernel in kernels]
+    np.testing.assert_allclose(found[0], expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(found[1], found[0])
+
+
+@pytest.mark.parametrize("images", [2, 9])
+def test_strips_of_a_sum_over_images_follow_the_copy_of_each(images):
+    """One thread goes from image to image, several from one part of the results to the next."""
+    program = lowered(conv_weight_gradient(images, 24, 48, 14, 3, 1))
+    arrays = arrays_for(program)
+    machine = Machine(64, 32, caches=Caches(4 << 10, 64 << 10))
+    kernels = [compiled(program, machine, threads) for threads in (1, 3)]
+    (train,) = [calls for name, calls in made(kernels[0].source).items() if "alone" in name]
+    assert any(call.endswith(".strips") for call in train)
+    assert len(train) > 1
+    given = {each.name: array for each, array in zip(program.inputs, arrays, strict=True)}
+    (expected,) = run(program, given).outputs
+    found = [kernel(*arrays)[0] for kernel in kernels]
+    np.testing.assert_allclose(found[0], expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(found[1], found[0])

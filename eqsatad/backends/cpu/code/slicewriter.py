@@ -57,6 +57,7 @@ class SliceWriter(PartWriter):
             first = self.expressions.value(Apply(FLOORDIV, (self.begin, rows)), here)
             last = self.expressions.value(_above(self.end, rows), here)
             yield Strip(
+                place,
                 {**here.axes, self.first: Place(first), self.last: Place(last)},
                 self.w.compare("icmp eq", place, FIRST),
                 self.w.compare("icmp eq", place, self.w.two("sub", many, number(1, "i64"))),

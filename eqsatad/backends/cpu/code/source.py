@@ -20,6 +20,7 @@ from eqsatad.backends.cpu.code.expressions import Expressions
 from eqsatad.backends.cpu.code.points import Place, Point
 from eqsatad.backends.cpu.code.scalars import BYTES, STORED
 from eqsatad.backends.cpu.code.statements import Statements
+from eqsatad.backends.cpu.code.stripwriter import STRIPS
 from eqsatad.backends.cpu.code.text import Module, Value, Writer, number
 from eqsatad.backends.cpu.code.tilewriter import TileWriter, flattened, iterations, spread
 from eqsatad.backends.cpu.rewrites.streaming import streaming
@@ -29,6 +30,7 @@ from eqsatad.backends.cpu.tiles import slices
 from eqsatad.backends.cpu.tiles.ahead import foreseen
 from eqsatad.backends.cpu.tiles.choice import plan
 from eqsatad.backends.cpu.tiles.effort import effort, index, trips
+from eqsatad.backends.cpu.tiles.fetches import fetching
 from eqsatad.backends.cpu.tiles.kinds import Kind, decision
 from eqsatad.backends.cpu.tiles.maps import mapped
 from eqsatad.backends.cpu.tiles.panels import panelled
@@ -36,7 +38,7 @@ from eqsatad.backends.cpu.tiles.scans import scanned
 from eqsatad.backends.cpu.tiles.strips import put_away
 from eqsatad.backends.cpu.tiles.taps import tapped
 from eqsatad.backends.cpu.tiles.tile import Tile, chain, length, most
-from eqsatad.backends.cpu.tiles.trains import Rows, coupled, passing, rows_of
+from eqsatad.backends.cpu.tiles.trains import Rows, coupled, enough, passing, rows_of
 from eqsatad.backends.cpu.tiles.turns import turn
 from eqsatad.backends.cpu.tiles.windowed import windowed
 from eqsatad.backends.cpu.tiles.zeros import Filled, filled, without_zeros
@@ -128,13 +130,14 @@ def write(program: LoopProgram, machine: Machine, *, exact: bool = False) -> Sou
     steps = steps_of(program, module, Options.of(program, machine, exact=exact))
     kept = (step.kept for step in steps if step.kept is not None)
     program = replace(program, temporaries=(*program.temporaries, *kept))
-    runs = list(_runs(module, steps))
+    runs = list(_runs(module, steps, few=not program.sizes))
     for run in runs:
         if isinstance(run, Train) and not program.sizes:
             needed = {
                 tensor for step in steps if step not in run.steps for tensor in touched(step.body)
             }
             run.keep_in_place([each for each in program.temporaries if each not in needed])
+            run.fetch([*program.inputs, *program.outputs])
         run.write(program)
     Driver(module, program).write(runs)
     vector = f'"prefer-vector-width"="{8 * machine.vector}"'
@@ -216,6 +219,16 @@ class Step:
         # What the accumulators of tiles are kept in.
         self.kept = None if self.tile is None else _kept(f"{name}_sums", self.tile)
 
+    @property
+    def strips(self) -> int:
+        """How many strips of a known size its sums are made in; 0 if they are not."""
+        return 0 if self.tile is None or self.tile.strips is None else self.tile.strips.number
+
+    @property
+    def in_order(self) -> str:
+        """The function of a range of what trains run in order: of strips, if there are any."""
+        return f"{self.name}.strips" if self.strips else self.name
+
     def _plan(self) -> Tile | None:
         machine = self.options.machine
         if len(self.body) != 1 or scheduled(self.body):
@@ -277,6 +290,8 @@ class Step:
         used = touched(self.body)
         if self.kept is not None:
             used[self.kept] = True
+        if self.tile is not None and self.tile.fetches is not None:
+            used |= {part.tensor: used.get(part.tensor, False) for part in self.tile.fetches.parts}
         names = {tensor: f"%b{place}" for place, tensor in enumerate(buffers)}
         parameters = [
             _parameter(each, names[each], writes=used[each], whole=each not in self.moved)
@@ -285,15 +300,27 @@ class Step:
         ]
         sizes = {size.name: f"%size.{place}" for place, size in enumerate(program.sizes)}
         self._body(parameters, names, sizes)
+        if not self.strips:
+            self._entry(self.name, (BEGIN, END), used)
+            return
+        whole = number(self.strips, "i64")
+        self._entry(self.name, (BEGIN, END, number(0, "i64"), whole), used)
+        _, tiles = spread(self.tile) if self.tile is not None else (0, index(0))
+        assert isinstance(tiles, Const), "tiles in strips are counted"
+        self._entry(self.in_order, (number(0, "i64"), number(tiles.value, "i64"), BEGIN, END), used)
+
+    def _entry(self, name: str, ranges: Sequence[Value], used: Mapping[Tensor, bool]) -> None:
+        """The function ``name`` of a range that is part of the ``ranges`` of the body."""
+        buffers = buffers_of(self.program)
+        first = 1 + len(buffers)
         w = Writer(self.module)
         arguments = [
-            _argument(w, 1 + place, "ptr") for place, each in enumerate(buffers) if each in used
+            *(_argument(w, 1 + place, "ptr") for place, each in enumerate(buffers) if each in used),
+            *(_argument(w, first + place, "i64") for place in range(len(self.program.sizes))),
+            *ranges,
         ]
-        first = 1 + len(buffers)
-        arguments += [_argument(w, first + place, "i64") for place in range(len(sizes))]
-        arguments += [BEGIN, END]
         w.line(f"call void @{self.name}.body({', '.join(a.typed for a in arguments)})")
-        w.finish(self.name, ["ptr %args", BEGIN.typed, END.typed])
+        w.finish(name, ["ptr %args", BEGIN.typed, END.typed])
 
     def _body(
         self, parameters: Sequence[str], names: Mapping[Tensor, str], sizes: Mapping[str, str]
@@ -309,9 +336,11 @@ class Step:
                 statements.block(self.body, [Point()])
             else:
                 self._loops(w, expressions, statements)
+        strips = STRIPS if self.strips else ()
         given = [*parameters, *(f"i64 {name}" for name in sizes.values())]
+        given += [each.typed for each in (BEGIN, END, *strips)]
         # Not inlined, because the parameters say that buffers do not overlap.
-        w.finish(f"{self.name}.body", [*given, BEGIN.typed, END.typed], "internal ")
+        w.finish(f"{self.name}.body", given, "internal ")
 
     def _loops(self, w: Writer, expressions: Expressions, statements: Statements) -> None:
         """The loops that are divided, as one loop."""
@@ -339,6 +368,8 @@ class Train:
         self.steps = steps
         self.rows = rows
         self.unit = max(each.unit for each in rows)
+        # What several threads make of it, one after the other, if it has too few blocks for them.
+        self.parts: Sequence[Step | Train] = ()
         # Temporaries that hold nothing but these rows, and the bytes of a block of them.
         self.passing: dict[Tensor, int] = {}
 
@@ -348,6 +379,18 @@ class Train:
         self.passing = {tensor: self.unit * size for tensor, size in found.items()}
         for step in self.steps:
             step.moved = frozenset(found)
+
+    def fetch(self, outside: Sequence[Tensor]) -> None:
+        """Lets sums fetch what copies touch of the tensors ``outside``."""
+        caches = self.steps[0].options.machine.caches
+        pairs = [(step.tile, rows) for step, rows in zip(self.steps, self.rows, strict=True)]
+        for step, tile in zip(self.steps, fetching(pairs, outside, caches), strict=True):
+            step.tile = tile
+
+    @property
+    def enough(self) -> bool:
+        """Whether it has enough blocks for several threads."""
+        return enough(self.rows)
 
     @property
     def share(self) -> Share:
@@ -363,6 +406,13 @@ class Train:
         """Writes the steps and the function; ``program`` has the temporaries of all steps."""
         for step in self.steps:
             step.write(program)
+        for part in self.parts:
+            if isinstance(part, Train):
+                part.write_train()
+        self.write_train()
+
+    def write_train(self) -> None:
+        """Writes the function alone."""
         w = Writer(self.module)
         for step, rows in zip(self.steps, self.rows, strict=True):
             last = number(rows.iterations, "i64")
@@ -370,12 +420,12 @@ class Train:
             first, stop = (
                 w.intrinsic("smin", w.two("mul", place, each), last) for place in (BEGIN, END)
             )
-            w.line(f"call void @{step.name}(ptr %args, {first.typed}, {stop.typed})")
+            w.line(f"call void @{step.in_order}(ptr %args, {first.typed}, {stop.typed})")
         w.finish(self.name, ["ptr %args", BEGIN.typed, END.typed])
 
 
-def _runs(module: Module, steps: Sequence[Step]) -> Iterator[Step | Train]:
-    """``steps`` in order, those that belong together as trains.
+def _runs(module: Module, steps: Sequence[Step], *, few: bool) -> Iterator[Step | Train]:
+    """``steps`` in order, those that belong together as trains, which may have ``few`` blocks.
 
     What has nothing to do with the first steps of a train goes before it if that joins others.
     """
@@ -385,19 +435,26 @@ def _runs(module: Module, steps: Sequence[Step]) -> Iterator[Step | Train]:
         if (rows := _rows(first)) is None:
             yield first
             continue
-        before, train, rest = _coupled(first, rows, rest)
-        yield from _runs(module, before)
-        yield first if len(train) == 1 else Train(module, list(train), list(train.values()))
+        before, train, rest = _coupled(first, rows, rest, few=few)
+        yield from _runs(module, before, few=few)
+        if len(train) == 1:
+            yield first
+            continue
+        found = Train(module, list(train), list(train.values()))
+        if not found.enough:
+            found.name = f"{first.name}.alone"
+            found.parts = list(_runs(module, list(train), few=False))
+        yield found
 
 
 def _coupled(
-    first: Step, rows: Rows, others: Sequence[Step]
+    first: Step, rows: Rows, others: Sequence[Step], *, few: bool
 ) -> tuple[list[Step], dict[Step, Rows], list[Step]]:
     """Of ``others``, those that go before ``first``, those of its train, and those after it."""
     train, before, waiting = {first: rows}, list[Step](), list[Step]()
     for place, step in enumerate(others):
         found = _rows(step)
-        if found is not None and coupled(list(train.values()), found):
+        if found is not None and _joins(list(train.values()), found, few=few):
             train[step] = found
             before += waiting
             waiting = []
@@ -408,9 +465,15 @@ def _coupled(
     return before, train, waiting
 
 
+def _joins(train: Sequence[Rows], rows: Rows, *, few: bool) -> bool:
+    """Whether ``rows`` may be part of ``train``, which may have ``few`` blocks."""
+    return coupled(train, rows) and (few or enough([*train, rows]))
+
+
 def _rows(step: Step) -> Rows | None:
     """The rows of ``step`` if it may be part of a train."""
-    alone = scheduled(step.body) or step.kept is not None or step.guard is not TRUE
+    sliced = step.tile is not None and step.tile.slices is not None
+    alone = scheduled(step.body) or sliced or step.guard is not TRUE
     return None if alone else rows_of(step.body, step.tile)
 
 
@@ -465,7 +528,22 @@ class Driver:
         blocks = step.passing if isinstance(step, Train) else {}
         places = {self.words[tensor]: size for tensor, size in blocks.items()}
         passing = Passing(1 + len(self.words), places)
-        _shared(w, team, f"@{step.name}", (start, stop, work), strips=strips, passing=passing)
+        if isinstance(step, Train) and not step.enough:
+            self._few(w, expressions, team, step, passing)
+        else:
+            _shared(w, team, f"@{step.name}", (start, stop, work), strips=strips, passing=passing)
+
+    def _few(
+        self, w: Writer, expressions: Expressions, team: Value, train: Train, passing: Passing
+    ) -> None:
+        """A ``train`` of few blocks: one thread makes it, several make one step after the other."""
+        several = _numerous(w, team, _there(w, team))
+        with w.when(several), expressions.scope():
+            for part in train.parts:
+                self._step(w, expressions, team, part)
+        with w.when(w.two("xor", several, Value("true", "i1"))):
+            blocks = expressions.value(train.share.stop, Point())
+            _alone(w, f"@{train.name}", number(0, "i64"), blocks, number(1, "i64"), passing)
 
     def _share(self, *, strips: bool) -> None:
         """A function that makes any step: where little is known of it, it is as long as a step."""
@@ -519,7 +597,7 @@ def _shared(
     count = w.two("sub", stop, start)
     limits = (CHUNK_IN_STRIPS, CHUNK_IN_STRIPS) if strips else (min(SMALLEST, CHUNK), CHUNK)
     chunk = _chunk(w, work, count, limits)
-    there = w.compare("icmp ne", w.convert("ptrtoint", team, "i64"), number(0, "i64"))
+    there = _there(w, team)
     big = w.compare("icmp sgt", work, number(ALONE, "i64"))
     several = w.compare("icmp sgt", count, chunk)
     shared = w.two("and", there, w.two("and", big, several))
@@ -533,6 +611,11 @@ def _shared(
         w.line(f"call void {function.text}({given})")
     with w.when(w.two("xor", shared, Value("true", "i1"))):
         _alone(w, step, start, stop, count if strips else chunk, passing)
+
+
+def _there(w: Writer, team: Value) -> Value:
+    """Whether there is a ``team``."""
+    return w.compare("icmp ne", w.convert("ptrtoint", team, "i64"), number(0, "i64"))
 
 
 def _numerous(w: Writer, team: Value, wanted: Value) -> Value:

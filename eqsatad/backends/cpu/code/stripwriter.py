@@ -22,12 +22,15 @@ from eqsatad.terms.ops import ADD, MAX, MIN, MUL
 
 FIRST = number(0, "i64")
 TRUE = Value("true", "i1")
+# The parameters of a step that say which strips are run: the first, and the first that is not.
+STRIPS = (Value("%strip", "i64"), Value("%strips", "i64"))
 
 
 @dataclass(frozen=True)
 class Strip:
-    """Where the loops of the strips are, and whether this strip is the first and the last."""
+    """A strip by its number, where its loops are, and whether it is the first and the last."""
 
+    number: Value
     places: dict[Axis, Place]
     first: Value
     last: Value
@@ -94,7 +97,7 @@ class PartWriter(ABC):
 
 
 class StripWriter(PartWriter):
-    """Writes tiles by strips of a known size."""
+    """Writes tiles by strips of a known size, for the strips ``%strip`` to ``%strips``."""
 
     def __init__(
         self, expressions: Expressions, statements: Statements, tile: Tile, kept: Tensor
@@ -108,10 +111,9 @@ class StripWriter(PartWriter):
     def loop(
         self, places: Callable[[Writer, Value, Sequence[Value]], Sequence[Value]]
     ) -> Iterator[Strip]:
-        """A loop over all strips; ``places`` takes a flat number apart."""
+        """A loop over the strips; ``places`` takes a flat number apart."""
         counts = [number(count, "i64") for count in self.strips.counts]
-        stop = number(self.strips.number, "i64")
-        with self.w.loop(FIRST, stop) as flat:
+        with self.w.loop(*STRIPS) as flat:
             *outer, cut = places(self.w, flat, counts)
             axes = {
                 loop.axis: Place(self._from(loop, place))
@@ -119,6 +121,7 @@ class StripWriter(PartWriter):
             }
             last = number(self.strips.number - 1, "i64")
             yield Strip(
+                flat,
                 {**axes, self.cut: Place(cut)},
                 self.w.compare("icmp eq", flat, FIRST),
                 self.w.compare("icmp eq", flat, last),

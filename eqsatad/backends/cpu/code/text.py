@@ -320,15 +320,18 @@ class Writer:
     def load(self, kind: str, lanes: int, address: str, align: int) -> Value:
         return self.emit(f"load {spell(kind, lanes)}, ptr {address}, align {align}", kind, lanes)
 
-    def prefetch(self, address: str, *, write: bool = False) -> None:
+    def prefetch(self, address: str, *, write: bool = False, near: bool = True) -> None:
         """Asks for the line of memory at ``address``, whether anything is there or not.
 
-        ``write`` says that part of it will be stored to.
+        ``write`` says that part of it will be stored to. Unless ``near`` it goes to the second
+        cache.
         """
         name = "llvm.prefetch.p0"
         flags = "i32 immarg"
         self.module.declarations[name] = f"declare void @{name}(ptr, {flags}, {flags}, {flags})"
-        self.line(f"call void @{name}(ptr {address}, i32 {int(write)}, i32 3, i32 1)")
+        self.line(
+            f"call void @{name}(ptr {address}, i32 {int(write)}, i32 {3 if near else 2}, i32 1)"
+        )
 
     def get(self, slot: str, kind: str, lanes: int = 0) -> Value:
         """The value of a local."""

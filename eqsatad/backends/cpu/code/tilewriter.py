@@ -10,6 +10,7 @@ from itertools import product
 from math import ceil, prod
 
 from eqsatad.backends.cpu.code.expressions import Expressions
+from eqsatad.backends.cpu.code.fetchwriter import FetchWriter
 from eqsatad.backends.cpu.code.known import literal
 from eqsatad.backends.cpu.code.lanesums import along
 from eqsatad.backends.cpu.code.panelwriter import PanelWriter
@@ -124,6 +125,7 @@ class TileStatements(Statements):
         super().__init__(of.w, of.expressions, of.vector)
         self.asked = tile.asked
         self.overlap = tile.overlap
+        self.fetcher = None if tile.fetches is None else FetchWriter(of.expressions, tile.fetches)
 
     def statement(self, statement: Statement, points: Sequence[Point]) -> None:
         overlap = self.overlap
@@ -140,6 +142,8 @@ class TileStatements(Statements):
                 taps = {point.axes[loop.axis].delta: point for point in reversed(points)}
                 for point in taps.values():
                     self._first(each, point)
+        if self.fetcher is not None:
+            self.fetcher.inside(loop, points[0])
         super().inside(loop, points)
 
     def _first(self, asked: Asked, point: Point) -> None:
@@ -253,12 +257,14 @@ class TileWriter:
             points = self._points(order, places)
             if self.panel is not None:
                 self.panel.write(points, self._new_vectors(flat, places, taken))
+            within = list(zip(counts[taken:], places[taken:], strict=True))
+            tile = self._numbered(flat, within)
+            if (fetcher := self.statements.fetcher) is not None:
+                fetcher.begin(tile, None if strip is None else strip.number)
             for asked in self.tile.asked:
                 if asked.inside is None:
                     self.statements.ask(asked, points)
             if self.strips is not None and strip is not None:
-                within = zip(counts[taken:], places[taken:], strict=True)
-                tile = self._numbered(flat, within)
                 for here in self._dealt(order, places, points):
                     self.strips.write(strip, here, tile)
             elif self.tile.turned is not None:

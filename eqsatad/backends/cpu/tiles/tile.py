@@ -125,6 +125,37 @@ class Overlap:
 
 
 @dataclass(frozen=True)
+class Fetch:
+    """For each block of rows ``size`` bytes of ``tensor``, from ``begin`` on in the block.
+
+    A block of it has so many bytes.
+    """
+
+    tensor: Tensor
+    block: int
+    begin: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Fetches:
+    """What the sums over ``loops`` fetch, a part in each turn of all ``tiles`` of a block.
+
+    Each strip has ``around`` tiles, if there are strips.
+    """
+
+    loops: tuple[For, ...]
+    tiles: int
+    around: int
+    parts: tuple[Fetch, ...]
+
+    @property
+    def turns(self) -> int:
+        """The turns of one tile."""
+        return prod(length(loop) or 1 for loop in self.loops)
+
+
+@dataclass(frozen=True)
 class Panel:
     """What ``read`` is in a sum over ``loop``, as ``copied`` for the tiles along rows.
 
@@ -149,7 +180,7 @@ class Tile:
     ``sure`` are the axes along which it is only run where it fits, see `needs`. Some tiles have one
     neighbour less along the axis ``dealt``, so that all together cover the loop but not more. For
     ``asked`` and the bytes ``claimed``, see `ahead`, for ``rolling`` and ``overlap`` the modules of
-    that name, and for ``panel``, which ``body`` reads, see `panels`.
+    that name, for ``panel``, which ``body`` reads, see `panels`.
     """
 
     loops: tuple[For, ...]
@@ -170,6 +201,7 @@ class Tile:
     rolling: Rolling | None = None
     overlap: Overlap | None = None
     panel: Panel | None = None
+    fetches: Fetches | None = None
 
     @property
     def needs(self) -> Expr:

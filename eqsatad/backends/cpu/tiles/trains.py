@@ -5,6 +5,9 @@ the second step finds its rows in the cache, as do the sums of a convolution the
 just copied for them. This is allowed where what one step writes and another touches is told apart
 by its first index, which is the row in both, or by the second where the first is 0 in both.
 
+Few blocks of rows would leave threads idle that the steps alone use: those are trains for one
+thread only. So are those with the strips of a sum, of which the rows are what is added up.
+
 A temporary of which every row is written and read by one train alone needs no more memory than the
 rows under way. One thread uses the last rows of it for all, which stay in the cache.
 """
@@ -18,7 +21,7 @@ from math import prod
 from eqsatad.backends.cpu.code.scalars import BYTES, STORED
 from eqsatad.backends.cpu.code.tilewriter import spread, tiles_along
 from eqsatad.backends.cpu.tiles.fusion import ZERO
-from eqsatad.backends.cpu.tiles.tile import Tile, length
+from eqsatad.backends.cpu.tiles.tile import Strips, Tile, length
 from eqsatad.loops.nest import Accumulate, Block, For, Store, expressions_of, statements
 from eqsatad.terms.linear import linear
 from eqsatad.terms.nodes import Axis, Const, Expr, Read, Tensor
@@ -32,7 +35,8 @@ BLOCKS = 8
 class Rows:
     """The outermost loop of a step: ``extent`` values of ``axis``.
 
-    ``turns`` iterations of the step, one after the other, take ``unit`` values.
+    ``turns`` iterations of the step, one after the other, take ``unit`` values. The strips of a sum
+    are ``ordered``: one begins with what the one before it left.
     """
 
     axis: Axis
@@ -40,6 +44,7 @@ class Rows:
     unit: int
     body: Block
     turns: int = 1
+    ordered: bool = False
 
     @property
     def iterations(self) -> int:
@@ -48,6 +53,8 @@ class Rows:
 
 def rows_of(block: Block, tile: Tile | None) -> Rows | None:
     """The rows of a step that is ``block``, run by ``tile`` if there is one."""
+    if tile is not None and tile.strips is not None:
+        return _strips(tile, tile.strips)
     if tile is not None:
         first, *others = tile.order[: spread(tile)[0]]
         found = _rows(first, tile.step(first.axis), tile.body)
@@ -62,6 +69,13 @@ def rows_of(block: Block, tile: Tile | None) -> Rows | None:
     return None
 
 
+def _strips(tile: Tile, strips: Strips) -> Rows | None:
+    """The outermost loop of the strips of a sum, around all tiles."""
+    first, *others = strips.loops
+    found = _rows(first, 1 if others else strips.size, tile.body)
+    return None if found is None else replace(found, turns=prod(strips.counts[1:]), ordered=True)
+
+
 def _rows(loop: For, unit: int, body: Block) -> Rows | None:
     extent = length(loop)
     if extent is None or not isinstance(loop.start, Const) or loop.start.value != 0:
@@ -74,10 +88,15 @@ def coupled(train: Sequence[Rows], rows: Rows) -> bool:
     units = [each.unit for each in (*train, rows)]
     if any(max(units) % unit for unit in units) or train[0].extent != rows.extent:
         return False
-    fewest = min(BLOCKS, *(each.iterations for each in (*train, rows)))
-    if -(-rows.extent // max(units)) < fewest:
-        return False
     return all(_apart(each, rows) for each in train) and any(_meet(each, rows) for each in train)
+
+
+def enough(train: Sequence[Rows]) -> bool:
+    """Whether a train has enough blocks of rows for several threads, in any order."""
+    if any(rows.ordered for rows in train):
+        return False
+    blocks = -(-train[0].extent // max(rows.unit for rows in train))
+    return blocks >= min(BLOCKS, *(rows.iterations for rows in train))
 
 
 def passing(train: Sequence[Rows], temporaries: Sequence[Tensor]) -> dict[Tensor, int]:
@@ -89,8 +108,8 @@ def passing(train: Sequence[Rows], temporaries: Sequence[Tensor]) -> dict[Tensor
         return {}
     places: dict[Tensor, set[tuple[int, int] | None]] = {}
     for rows in train:
-        for tensor, indices, _ in _accesses(rows):
-            places.setdefault(tensor, set()).add(_place(indices, rows.axis))
+        for tensor, indices, _ in accesses(rows):
+            places.setdefault(tensor, set()).add(place(indices, rows.axis))
     found = {}
     for tensor in temporaries:
         (first, *others) = places.get(tensor, {None})
@@ -104,11 +123,11 @@ def passing(train: Sequence[Rows], temporaries: Sequence[Tensor]) -> dict[Tensor
 
 def _apart(before: Rows, after: Rows) -> bool:
     """Whether a row of one never touches what another row of the other writes."""
-    mine, theirs = list(_accesses(before)), list(_accesses(after))
+    mine, theirs = list(accesses(before)), list(accesses(after))
     written = {tensor for tensor, _, writes in (*mine, *theirs) if writes}
     shared = written & {tensor for tensor, *_ in mine} & {tensor for tensor, *_ in theirs}
     places = {
-        (tensor, _place(indices, rows.axis))
+        (tensor, place(indices, rows.axis))
         for rows, accesses in ((before, mine), (after, theirs))
         for tensor, indices, _ in accesses
         if tensor in shared
@@ -116,7 +135,7 @@ def _apart(before: Rows, after: Rows) -> bool:
     return len(places) == len(shared) and all(place is not None for _, place in places)
 
 
-def _place(indices: tuple[Expr, ...], row: Axis) -> tuple[int, int] | None:
+def place(indices: tuple[Expr, ...], row: Axis) -> tuple[int, int] | None:
     """Which index is ``row``, and what is added to it; None if it is none.
 
     Nothing but zeros come before it, as where loops are fused.
@@ -137,11 +156,11 @@ def _meet(before: Rows, after: Rows) -> bool:
 def _own(rows: Rows) -> frozenset[Tensor]:
     """The buffers of which a row touches a row."""
     return frozenset(
-        tensor for tensor, indices, _ in _accesses(rows) if _place(indices, rows.axis) is not None
+        tensor for tensor, indices, _ in accesses(rows) if place(indices, rows.axis) is not None
     )
 
 
-def _accesses(rows: Rows) -> Iterator[tuple[Tensor, tuple[Expr, ...], bool]]:
+def accesses(rows: Rows) -> Iterator[tuple[Tensor, tuple[Expr, ...], bool]]:
     """What is read and written, and where."""
     for statement in statements(rows.body):
         if isinstance(statement, Store | Accumulate):
