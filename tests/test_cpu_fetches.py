@@ -16,20 +16,27 @@ from tests.loop_programs import arrays_for, conv_input_gradient, lowered
 from tests.test_cpu import compiled
 
 KIB = 1024
-# A second cache that what the tests touch does not fit, but a block of it does.
-MACHINE = Machine(64, 32, caches=Caches(32 * KIB, 256 * KIB))
+
+
+def machine(far):
+    """One with so many KiB of its second cache."""
+    return Machine(64, 32, caches=Caches(32 * KIB, far * KIB))
 
 
 def strided():
     """The gradient of a strided convolution: sums for each phase, and one copy of all."""
-    problem = conv((9, 16, 24, 24), (32, 16, 3, 3), "X", stride=2, pad=1)
+    problem = conv((9, 32, 28, 28), (32, 32, 3, 3), "X", stride=2, pad=1)
     return problem.ours.build("reference").loops
 
 
+# With second caches that what is touched does not fit, but a block of it does.
 PROGRAMS = {
-    "a copy before and one behind": lowered(conv_input_gradient(9, 16, 32, 12, 3, 1)),
-    "few blocks": lowered(conv_input_gradient(3, 16, 16, 20, 3, 1)),
-    "several sums": strided(),
+    "a copy before and one behind": (
+        lowered(conv_input_gradient(9, 16, 32, 12, 3, 1)),
+        machine(256),
+    ),
+    "few blocks": (lowered(conv_input_gradient(3, 16, 16, 20, 3, 1)), machine(256)),
+    "several sums": (strided(), machine(512)),
 }
 
 
@@ -65,11 +72,12 @@ def missing(found, array, first=0):
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_all_of_a_result_is_fetched_and_all_of_an_input_but_its_first_block(name, asked):
-    program = PROGRAMS[name]
+    program, cpu = PROGRAMS[name]
     arrays = arrays_for(program)
-    (result,) = compiled(program, MACHINE)(*arrays)
+    (result,) = compiled(program, cpu)(*arrays)
     found = lines(asked, result)
-    assert missing(found, result) == 0
+    # Sums that leave out rows of zeros have fewer turns at the border of an image.
+    assert missing(found, result) <= 0.02 * result.nbytes / LINE
     # Block by block; sums that fetch parts of a block go back in it.
     rows = [line * LINE * result.shape[0] // result.nbytes for line in found]
     assert rows == sorted(rows)
@@ -81,25 +89,24 @@ def test_all_of_a_result_is_fetched_and_all_of_an_input_but_its_first_block(name
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("threads", [1, 3])
 def test_results_are_right_and_the_same_for_any_number_of_threads(name, threads):
-    program = PROGRAMS[name]
+    program, cpu = PROGRAMS[name]
     arrays = arrays_for(program)
     given = {each.name: array for each, array in zip(program.inputs, arrays, strict=True)}
     (expected,) = run(program, given).outputs
-    (found,) = compiled(program, MACHINE, threads)(*arrays)
+    (found,) = compiled(program, cpu, threads)(*arrays)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_nothing_is_fetched_that_is_near_anyway(asked):
-    program = PROGRAMS["few blocks"]
-    compiled(program, Machine(64, 32, caches=Caches(32 * KIB, 2048 * KIB)))(*arrays_for(program))
+    program, _ = PROGRAMS["few blocks"]
+    compiled(program, machine(2048))(*arrays_for(program))
     assert not asked
 
 
 def test_a_block_is_fetched_in_part_if_it_has_no_room(asked):
-    program = PROGRAMS["a copy before and one behind"]
-    machine = Machine(64, 32, caches=Caches(32 * KIB, 64 * KIB))
+    program, _ = PROGRAMS["a copy before and one behind"]
     arrays = arrays_for(program)
-    (result,) = compiled(program, machine)(*arrays)
+    (result,) = compiled(program, machine(64))(*arrays)
     assert missing(lines(asked, result), result) == 0
     # What comes next is first: of sixteen KiB seven are left for the eighteen of a head.
     head = next(a for each, a in zip(program.inputs, arrays, strict=True) if each.name == "h")

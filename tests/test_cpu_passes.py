@@ -10,6 +10,7 @@ from eqsatad.backends.cpu.rewrites import columns, layouts, passes, rows, stream
 from eqsatad.backends.cpu.rewrites.columns import accumulated
 from eqsatad.backends.cpu.rewrites.joining import rowwise
 from eqsatad.backends.cpu.rewrites.passes import settled
+from eqsatad.backends.cpu.runtime.caches import Caches
 from eqsatad.loops.interpret import run
 from eqsatad.loops.lower import lower
 from eqsatad.loops.nest import Accumulate, For, expressions_of, scheduled, statements
@@ -133,6 +134,12 @@ def drawn(program, seed=0):
     }
 
 
+@pytest.fixture(autouse=True)
+def crowded(monkeypatch):
+    """The last cache of this CPU is taken to have no room."""
+    monkeypatch.setattr(streams, "SHARE", 0.0)
+
+
 @pytest.fixture
 def anything(monkeypatch):
     """Rows of any length are walked in passes, and blocks are small."""
@@ -204,7 +211,7 @@ def test_equal_sums_are_made_once():
     x, k = place("x", 40, 100), ea.reduce_axis((0, 100), name="k")
     a = ea.compute((40,), lambda i: ea.sum(x[i, k], axis=k), name="a")
     b = ea.compute((40,), lambda i: ea.sum(x[i, k], axis=k) * a[i], name="b")
-    (nest,) = settled(rowwise(lower([b]))).nests
+    (nest,) = settled(rowwise(lower([b])), Caches()).nests
     assert _times_read(nest, "x") == 1
     assert not rowwise(lower([b])).temporaries
 
@@ -261,7 +268,33 @@ def test_result_is_stored_past_the_caches_where_all_arrays_do_not_fit_them(
     terms = [place(name, 40, 70) for name in "xyz"[:inputs]]
     total = ea.compute((40, 70), lambda i, j: sum(x[i, j] for x in terms), name="total")
     program = lower([total])
-    assert streams.large(program) == (frozenset(program.outputs) if past else frozenset())
+    assert streams.large(program, Caches()) == frozenset(program.outputs if past else ())
+
+
+@pytest.mark.parametrize(
+    ("near", "last", "past"),
+    [
+        # Five rows of 4000 bytes, and an element of each of two columns.
+        (19_000, 64 << 20, True),
+        (21_000, 64 << 20, False),
+        # Of which a quarter has no room for all arrays, and which nobody knows.
+        (21_000, 4 << 20, True),
+        (21_000, 0, True),
+    ],
+)
+def test_in_a_roomy_last_cache_only_rows_that_crowd_the_nearest_are_stored_past_it(
+    near, last, past, monkeypatch
+):
+    monkeypatch.setattr(streams, "LARGE", 1 << 19)
+    monkeypatch.setattr(streams, "SHARE", 0.25)
+    x, y = place("x", 300, 1000), place("y", 300, 1000)
+    a, b, k = place("a", 1000), place("b", 1000), ea.reduce_axis((0, 1000), name="k")
+    total = ea.compute((300,), lambda i: ea.sum(x[i, k] * y[i, k], axis=k), name="total")
+    z = ea.compute((300, 1000), lambda i, j: x[i, j] * a[j] + b[j] * y[i, j] + total[i], name="z")
+    program = rowwise(lower([z]))
+    assert len(program.nests) == 1
+    found = streams.large(program, Caches(near, 1 << 20, last))
+    assert found == frozenset(program.outputs if past else ())
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -380,7 +413,7 @@ def test_results_that_are_read_again_are_not_stored_past_the_caches(monkeypatch)
     monkeypatch.setattr(streams, "LARGE", 1)
     dx, db = bias_behind_relu(40, 70)
     program = lower([dx, db])
-    assert [tensor.name for tensor in streams.large(program)] == ["dB"]
+    assert [tensor.name for tensor in streams.large(program, Caches())] == ["dB"]
 
 
 def test_not_a_number_stays_in_its_row_and_its_column(anything, fresh):

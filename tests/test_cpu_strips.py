@@ -261,9 +261,13 @@ def described_as(folder, *caches):
 
 def test_caches_are_read_where_linux_describes_them(tmp_path):
     found = described_as(
-        tmp_path, ("1", "Data", "48K"), ("1", "Instruction", "32K"), ("2", "Unified", "2048K")
+        tmp_path,
+        ("1", "Data", "48K"),
+        ("1", "Instruction", "32K"),
+        ("2", "Unified", "2048K"),
+        ("3", "Unified", "32768K"),
     )
-    assert found == Caches(48 * KIB, 2048 * KIB)
+    assert found == Caches(48 * KIB, 2048 * KIB, 32768 * KIB)
 
 
 def test_caches_that_are_not_described_are_the_usual_ones(tmp_path):

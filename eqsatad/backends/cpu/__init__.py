@@ -113,7 +113,7 @@ def prepare(program: LoopProgram, machine: Machine, *, exact: bool = False) -> L
     lean = inlined(decided(program) if program.sizes else program)
     lean = filled_first(united(arranged(parted(lean))))
     if not exact:
-        lean = packed(settled(accumulated(rowwise(lean))), machine.vector)
+        lean = packed(settled(accumulated(rowwise(lean)), machine.caches), machine.vector)
         lean = with_margins(lean, machine.vector)
     return joined(evened(lean), machine.vector)
 

@@ -38,7 +38,7 @@ from eqsatad.backends.cpu.tiles.scans import scanned
 from eqsatad.backends.cpu.tiles.strips import put_away
 from eqsatad.backends.cpu.tiles.taps import tapped
 from eqsatad.backends.cpu.tiles.tile import Tile, chain, length, most
-from eqsatad.backends.cpu.tiles.trains import Rows, coupled, enough, passing, rows_of
+from eqsatad.backends.cpu.tiles.trains import Rows, block, coupled, enough, passing, rows_of
 from eqsatad.backends.cpu.tiles.turns import turn
 from eqsatad.backends.cpu.tiles.windowed import windowed
 from eqsatad.backends.cpu.tiles.zeros import Filled, filled, without_zeros
@@ -107,9 +107,8 @@ class Options:
     @staticmethod
     def of(program: LoopProgram, machine: Machine, *, exact: bool) -> Options:
         """How code for ``program`` is to be written."""
-        return Options(
-            machine, exact, large=large(program), unread=unread(program), filled=filled(program)
-        )
+        past = large(program, machine.caches)
+        return Options(machine, exact, large=past, unread=unread(program), filled=filled(program))
 
 
 @dataclass(frozen=True)
@@ -367,7 +366,7 @@ class Train:
         self.name = f"{steps[0].name}.train"
         self.steps = steps
         self.rows = rows
-        self.unit = max(each.unit for each in rows)
+        self.unit = block(rows)
         # What several threads make of it, one after the other, if it has too few blocks for them.
         self.parts: Sequence[Step | Train] = ()
         # Temporaries that hold nothing but these rows, and the bytes of a block of them.
@@ -432,7 +431,7 @@ def _runs(module: Module, steps: Sequence[Step], *, few: bool) -> Iterator[Step 
     rest = list(steps)
     while rest:
         first = rest.pop(0)
-        if (rows := _rows(first)) is None:
+        if (rows := _rows(first, first.tile)) is None:
             yield first
             continue
         before, train, rest = _coupled(first, rows, rest, few=few)
@@ -453,9 +452,8 @@ def _coupled(
     """Of ``others``, those that go before ``first``, those of its train, and those after it."""
     train, before, waiting = {first: rows}, list[Step](), list[Step]()
     for place, step in enumerate(others):
-        found = _rows(step)
-        if found is not None and _joins(list(train.values()), found, few=few):
-            train[step] = found
+        if (found := _joined(train, step, few=few)) is not None:
+            step.tile, train[step] = found
             before += waiting
             waiting = []
         elif all(_independent(step, each) for each in train):
@@ -465,16 +463,36 @@ def _coupled(
     return before, train, waiting
 
 
-def _joins(train: Sequence[Rows], rows: Rows, *, few: bool) -> bool:
-    """Whether ``rows`` may be part of ``train``, which may have ``few`` blocks."""
-    return coupled(train, rows) and (few or enough([*train, rows]))
+def _joined(
+    train: Mapping[Step, Rows], step: Step, *, few: bool
+) -> tuple[Tile | None, Rows] | None:
+    """How ``step`` is run as part of ``train``, and its rows; None if it cannot be.
+
+    A copy of what sums give goes through it as they do, if that leaves enough blocks.
+    """
+    sums = any(each.tile is not None and has_loop(each.tile.body) for each in train)
+    for tile in _ways(step.tile) if sums else (step.tile,):
+        rows = _rows(step, tile)
+        if rows is None or not coupled(list(train.values()), rows):
+            continue
+        if (few and tile is step.tile) or enough([*train.values(), rows]):
+            return tile, rows
+    return None
 
 
-def _rows(step: Step) -> Rows | None:
-    """The rows of ``step`` if it may be part of a train."""
-    sliced = step.tile is not None and step.tile.slices is not None
+def _ways(tile: Tile | None) -> Iterator[Tile | None]:
+    """``tile``, and with another loop outermost, if it may be."""
+    yield tile
+    if tile is not None and not has_loop(tile.body) and not tile.block:
+        for loop in tile.loops[1:]:
+            yield replace(tile, loops=(loop, *(each for each in tile.loops if each is not loop)))
+
+
+def _rows(step: Step, tile: Tile | None) -> Rows | None:
+    """The rows of ``step``, run by ``tile``, if it may be part of a train."""
+    sliced = tile is not None and tile.slices is not None
     alone = scheduled(step.body) or sliced or step.guard is not TRUE
-    return None if alone else rows_of(step.body, step.tile)
+    return None if alone else rows_of(step.body, tile)
 
 
 def _independent(one: Step, other: Step) -> bool:

@@ -23,6 +23,7 @@ from eqsatad.backends.cpu.rewrites.rows import (
     rows_of,
 )
 from eqsatad.backends.cpu.rewrites.streams import large
+from eqsatad.backends.cpu.runtime.caches import Caches
 from eqsatad.backends.cpu.tiles.effort import index
 from eqsatad.backends.cpu.tiles.fusion import fused
 from eqsatad.backends.cpu.tiles.tile import added, chain, length
@@ -53,12 +54,12 @@ ROW = 4096
 FEW = 8
 
 
-def settled(program: LoopProgram) -> LoopProgram:
+def settled(program: LoopProgram, caches: Caches) -> LoopProgram:
     """``program`` with parts of rows in as few passes as it takes.
 
     Rows of a stencil, and those that are stored past the caches, are walked as well.
     """
-    past = large(program)
+    past = large(program, caches)
     return replace(program, nests=tuple(_settled(nest, past) for nest in program.nests))
 
 

@@ -3,15 +3,18 @@
 A line that is stored the ordinary way is fetched first, and pushes out what is read again. Walks
 along rows store the whole vectors of such results around the caches, from the first place on that
 is a multiple of a vector, and ask early for what they read from other large arrays. Where all
-arrays together stay in the last cache, nothing is pushed out, and lines are fetched from there.
+arrays together stay in the last cache, nothing is pushed out, and lines are fetched from there. A
+last cache that is many times as large has room for more; then it only matters whether what is
+stored pushes the row that is walked out of the nearest cache.
 """
 
 from __future__ import annotations
 
 from math import prod
 
-from eqsatad.backends.blocks import buffers_of
+from eqsatad.backends.blocks import buffers_of, touched
 from eqsatad.backends.cpu.code.scalars import BYTES, STORED
+from eqsatad.backends.cpu.runtime.caches import Caches
 from eqsatad.loops.nest import LoopProgram, expressions_of, statements
 from eqsatad.terms.nodes import Const, Read, Tensor
 from eqsatad.terms.walk import postorder
@@ -20,14 +23,29 @@ from eqsatad.terms.walk import postorder
 LARGE = 4 << 20
 # How many times that all arrays of a program may have before they push each other out.
 CROWD = 2.5
+# The part of the last cache that all arrays may fill: others use it, too.
+SHARE = 0.25
 
 
-def large(program: LoopProgram) -> frozenset[Tensor]:
+def large(program: LoopProgram, caches: Caches) -> frozenset[Tensor]:
     """The results of ``program`` that are stored past the caches where that is possible."""
     sizes = [size(tensor) for tensor in buffers_of(program)]
-    if None not in sizes and sum(filter(None, sizes)) < CROWD * LARGE:
+    known = None not in sizes
+    total = sum(filter(None, sizes))
+    if known and total < CROWD * LARGE:
         return frozenset()
-    return frozenset(filter(far, unread(program)))
+    found = frozenset(filter(far, unread(program)))
+    if known and total <= SHARE * caches.last:
+        rows = [touched(nest.body) for nest in program.nests]
+        crowded = (row for row in rows if sum(map(_row, row)) > caches.near)
+        found &= frozenset[Tensor]().union(*crowded)
+    return found
+
+
+def _row(tensor: Tensor) -> int:
+    """The bytes of a row of ``tensor``, if they are known."""
+    *_, extent = (Const(1, "index"), *tensor.shape)
+    return BYTES[STORED[tensor.dtype]] * (extent.value if isinstance(extent, Const) else 0)
 
 
 def unread(program: LoopProgram) -> frozenset[Tensor]:

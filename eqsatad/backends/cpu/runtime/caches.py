@@ -18,10 +18,14 @@ HOLDS_DATA = ("Data", "Unified")
 
 @dataclass(frozen=True)
 class Caches:
-    """Bytes of the nearest cache of a core and of the one behind it."""
+    """Bytes of the nearest cache of a core, of the one behind it, and of the last one of all.
+
+    The last one is shared with other cores; 0 says that nothing is known of it.
+    """
 
     near: int = 32 * KIB
     far: int = 512 * KIB
+    last: int = 0
 
 
 @cache
@@ -43,7 +47,8 @@ def described(folder: Path) -> Caches:
     except OSError:
         return Caches()
     usual = Caches()
-    return Caches(max(usual.near, sizes.get("1", 0)), max(usual.far, sizes.get("2", 0)))
+    near, far = (sizes.get(level, 0) for level in ("1", "2"))
+    return Caches(max(usual.near, near), max(usual.far, far), sizes.get("3", usual.last))
 
 
 def _said(path: str) -> str:

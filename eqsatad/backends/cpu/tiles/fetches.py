@@ -22,7 +22,7 @@ from eqsatad.backends.cpu.runtime.caches import Caches
 from eqsatad.backends.cpu.tiles.reuse import LINE
 from eqsatad.backends.cpu.tiles.strips import tower
 from eqsatad.backends.cpu.tiles.tile import Fetch, Fetches, Tile, length, widest
-from eqsatad.backends.cpu.tiles.trains import Rows, accesses, place
+from eqsatad.backends.cpu.tiles.trains import Rows, accesses, block, place
 from eqsatad.loops.nest import For, has_loop
 from eqsatad.terms.nodes import Const, Tensor
 
@@ -72,7 +72,7 @@ def fetching(
     train: Sequence[tuple[Tile | None, Rows]], outside: Collection[Tensor], caches: Caches
 ) -> list[Tile | None]:
     """The tiles of a ``train``, the sums of which fetch what copies touch of ``outside``."""
-    unit = max(rows.unit for _, rows in train)
+    unit = block([rows for _, rows in train])
     carriers = {
         number: found
         for number, (tile, rows) in enumerate(train)

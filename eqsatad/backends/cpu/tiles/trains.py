@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import prod
+from math import lcm, prod
 
 from eqsatad.backends.cpu.code.scalars import BYTES, STORED
 from eqsatad.backends.cpu.code.tilewriter import spread, tiles_along
@@ -29,6 +29,8 @@ from eqsatad.terms.walk import postorder
 
 # Fewer blocks of rows than this may leave threads idle that the steps alone would use.
 BLOCKS = 8
+# As many leave no doubt, so that a block may be longer than what any step takes at a time.
+MANY = 64
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,10 @@ def rows_of(block: Block, tile: Tile | None) -> Rows | None:
     if tile is not None and tile.strips is not None:
         return _strips(tile, tile.strips)
     if tile is not None:
-        first, *others = tile.order[: spread(tile)[0]]
+        taken = tile.order[: spread(tile)[0]]
+        # A loop that is one tile is none to run around others.
+        several = [loop for loop in taken if tiles_along(tile, loop) is not Const(1, "index")]
+        first, *others = several or taken
         found = _rows(first, tile.step(first.axis), tile.body)
         if found is None:
             return None
@@ -85,17 +90,22 @@ def _rows(loop: For, unit: int, body: Block) -> Rows | None:
 
 def coupled(train: Sequence[Rows], rows: Rows) -> bool:
     """Whether ``rows`` may run in turns with ``train``, and finds there what it reads."""
-    units = [each.unit for each in (*train, rows)]
-    if any(max(units) % unit for unit in units) or train[0].extent != rows.extent:
+    longest = max(rows.extent // MANY, *(each.unit for each in (*train, rows)))
+    if train[0].extent != rows.extent or block([*train, rows]) > longest:
         return False
     return all(_apart(each, rows) for each in train) and any(_meet(each, rows) for each in train)
+
+
+def block(train: Sequence[Rows]) -> int:
+    """The fewest rows that are whole in each step."""
+    return lcm(*(rows.unit for rows in train))
 
 
 def enough(train: Sequence[Rows]) -> bool:
     """Whether a train has enough blocks of rows for several threads, in any order."""
     if any(rows.ordered for rows in train):
         return False
-    blocks = -(-train[0].extent // max(rows.unit for rows in train))
+    blocks = -(-train[0].extent // block(train))
     return blocks >= min(BLOCKS, *(rows.iterations for rows in train))
 
 
