@@ -29,8 +29,8 @@ from eqsatad.rules.worker import Worker, WorkerDiedError, WorkerTimeoutError
 TOLERANCE = 2e-4
 
 # Seconds of untimed calls before a timed one: a cache that takes what nearer ones drop has settled
-# only after several.
-SETTLED = 2e-3
+# only after several, and where arrays are large after ten.
+SETTLED = 1e-2
 
 # Seconds after which one that is timed apart is not repeated any more, and is given up.
 PATIENCE, LONGEST = 2.0, 90.0

@@ -24,6 +24,8 @@ from tests.loop_programs import (
     conv_weight_gradient,
     index,
     lowered,
+    place,
+    reduced,
 )
 from tests.test_cpu import compiled
 
@@ -70,6 +72,9 @@ def test_rows_are_coupled_that_meet_and_touch_no_other_row_that_is_written(train
         ({"unit": 2}, {"unit": 4}, True),
         ({"unit": 3}, {"unit": 4}, False),
         ({"extent": 64}, {"extent": 63}, False),
+        # Blocks of what is whole in both, if there are many.
+        ({"unit": 6, "extent": 3136}, {"unit": 16, "extent": 3136}, True),
+        ({"unit": 6, "extent": 3000}, {"unit": 16, "extent": 3000}, False),
     ],
     ids=str,
 )
@@ -191,3 +196,18 @@ def test_strips_of_a_sum_over_images_follow_the_copy_of_each(images):
     found = [kernel(*arrays)[0] for kernel in kernels]
     np.testing.assert_allclose(found[0], expected, rtol=1e-4, atol=1e-4)
     np.testing.assert_array_equal(found[1], found[0])
+
+
+def test_a_copy_goes_through_what_sums_give_as_these_do():
+    """By rows of pixels, not of the images that it stores to."""
+    h, w, k = place(64, 100, name="h"), place(100, 3100, name="w"), reduced(100, "k")
+    program = lowered(ea.compute((64, 3100), lambda n, p: ea.sum(h[n, k] * w[k, p], k), name="y"))
+    arrays = arrays_for(program)
+    machine = Machine(64, 32, caches=Caches(48 << 10, 2 << 20))
+    kernels = [compiled(program, machine, threads) for threads in (1, 3)]
+    found = [kernel(*arrays)[0] for kernel in kernels]
+    np.testing.assert_allclose(found[0], arrays[0] @ arrays[1], rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(found[1], found[0])
+    kinds = [step.kind for step in kernels[0].report().steps]
+    assert kinds == ["transposing copy", "contraction", "transposing copy"]
+    assert made(kernels[0].source)["step1.train"] == ["step1", "step2"]

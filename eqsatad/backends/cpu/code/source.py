@@ -481,9 +481,9 @@ def _joined(
 
 
 def _ways(tile: Tile | None) -> Iterator[Tile | None]:
-    """``tile``, and with another loop outermost, if it may be."""
+    """``tile``, and with another loop outermost, if it takes squares of what it copies."""
     yield tile
-    if tile is not None and not has_loop(tile.body) and not tile.block:
+    if tile is not None and tile.turned is not None:
         for loop in tile.loops[1:]:
             yield replace(tile, loops=(loop, *(each for each in tile.loops if each is not loop)))
 
