@@ -9,6 +9,7 @@ import pytest
 from eqsatad.backends.cpu import Launcher
 from eqsatad.backends.cpu.code import source
 from eqsatad.backends.cpu.code.source import Machine, write
+from eqsatad.backends.cpu.runtime import pool
 from eqsatad.backends.cpu.runtime.caches import Caches, described
 from eqsatad.backends.cpu.runtime.machine import load
 from eqsatad.backends.cpu.runtime.workspace import Workspaces
@@ -131,8 +132,8 @@ def handed_out(program, threads):
     kinds = [ctypes.c_void_p] * 3 + [ctypes.c_int64] * 3 + [ctypes.c_bool]
     share = ctypes.CFUNCTYPE(None, *kinds)(lambda *given: asked.append(given))
     limit = ctypes.c_int64(threads)
-    words = (ctypes.cast(share, ctypes.c_void_p).value, ctypes.addressof(limit))
-    team = (ctypes.c_int64 * len(words))(*words)
+    function = ctypes.cast(share, ctypes.c_void_p).value
+    team = pool.Words(function, ctypes.addressof(limit), pool.pool().willing)
     workspace = Workspaces(replace(program, temporaries=made.temporaries)).made([])
     shapes = [[extent.value for extent in each.shape] for each in program.outputs]
     arrays = [*arrays_for(program), *(np.zeros(shape, "float32") for shape in shapes)]

@@ -53,9 +53,16 @@ class Fresh:
         """``chunk_of(begin, end)`` for all chunks, by at most ``limit`` threads."""
         called = CHUNK(lambda _, begin, end: chunk_of(begin, end))
         most = ctypes.c_int64(limit)
-        team = (ctypes.c_int64 * 2)(0, ctypes.addressof(most))
+        team = pool.Words(0, ctypes.addressof(most), 0)
         function = ctypes.cast(called, ctypes.c_void_p)
         self._share(ctypes.addressof(team), function, None, start, stop, chunk, long)
+
+    def willing(self, limit):
+        """Whether a team of at most ``limit`` threads would share."""
+        most = ctypes.c_int64(limit)
+        team = pool.Words(0, ctypes.addressof(most), 0)
+        ask = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p)(self.code.address("willing"))
+        return ask(ctypes.addressof(team))
 
 
 @pytest.fixture
@@ -225,6 +232,17 @@ def test_who_called_in_vain_shares_nothing_for_a_while():
     # This would start another thread.
     fresh.share(3, slow(set(), 0.0), 0, 3, 1)
     assert fresh.threads == 1
+    assert not fresh.willing(3)
+
+
+def test_a_team_of_several_is_willing_until_it_has_lost_by_it():
+    fresh = Fresh(shy=1)
+    assert fresh.willing(2)
+    assert not fresh.willing(1)
+    unequal(fresh, 0.0, 0.3)
+    assert not fresh.willing(2)
+    time.sleep(0.5)
+    assert fresh.willing(2)
 
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes cannot be forked here")
@@ -403,7 +421,9 @@ def asked(monkeypatch):
             CHUNK(function)(args, begin, min(begin + chunk, stop))
 
     limit = ctypes.c_int64(2)
-    words = (ctypes.c_int64 * 2)(ctypes.cast(share, ctypes.c_void_p).value, ctypes.addressof(limit))
+    words = pool.Words(
+        ctypes.cast(share, ctypes.c_void_p).value, ctypes.addressof(limit), pool.pool().willing
+    )
     address = property(lambda team: ctypes.addressof(words))
     monkeypatch.setattr("eqsatad.backends.cpu.runtime.pool.Team.address", address)
     KEPT.append((share, words, limit))

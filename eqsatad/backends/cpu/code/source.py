@@ -555,7 +555,7 @@ class Driver:
         self, w: Writer, expressions: Expressions, team: Value, train: Train, passing: Passing
     ) -> None:
         """A ``train`` of few blocks: one thread makes it, several make one step after the other."""
-        several = _numerous(w, team, _there(w, team))
+        several = _willing(w, team, _there(w, team))
         with w.when(several), expressions.scope():
             for part in train.parts:
                 self._step(w, expressions, team, part)
@@ -620,7 +620,7 @@ def _shared(
     several = w.compare("icmp sgt", count, chunk)
     shared = w.two("and", there, w.two("and", big, several))
     if strips or (passing is not None and passing.places):
-        shared = _numerous(w, team, shared)
+        shared = _willing(w, team, shared)
     long = w.compare("icmp sgt", work, number(AWAKE, "i64"))
     arguments = [team, Value(step, "ptr"), Value("%args", "ptr"), start, stop, chunk, long]
     given = ", ".join(argument.typed for argument in arguments)
@@ -636,14 +636,13 @@ def _there(w: Writer, team: Value) -> Value:
     return w.compare("icmp ne", w.convert("ptrtoint", team, "i64"), number(0, "i64"))
 
 
-def _numerous(w: Writer, team: Value, wanted: Value) -> Value:
-    """Whether a ``team`` is ``wanted`` and has more than one thread."""
+def _willing(w: Writer, team: Value, wanted: Value) -> Value:
+    """Whether a ``team`` is ``wanted``, has more than one thread and would share now."""
     slot = w.slot("i1")
     w.set(slot, wanted)
     with w.when(wanted):
-        place = w.load("ptr", 0, w.address(team.text, "i64", number(1, "i64")), WORD)
-        threads = w.load("i64", 0, place.text, WORD)
-        w.set(slot, w.compare("icmp sgt", threads, number(1, "i64")))
+        function = w.load("ptr", 0, w.address(team.text, "i64", number(2, "i64")), WORD)
+        w.set(slot, w.emit(f"call i1 {function.text}({team.typed})", "i1"))
     return w.get(slot, "i1")
 
 

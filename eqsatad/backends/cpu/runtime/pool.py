@@ -313,8 +313,32 @@ done:
   ret void
 }
 
+; Whether nothing is shared for now, at the time ``now``.
+define internal i1 @shy(i64 %now) {
+  %until = load atomic i64, ptr @until monotonic, align 8
+  %shy = icmp slt i64 %now, %until
+  ret i1 %shy
+}
+
+; Whether a team has more than one thread and would share.
+define i1 @willing(ptr %team) {
+  %limit.at.at = getelementptr i64, ptr %team, i64 1
+  %limit.at = load ptr, ptr %limit.at.at, align 8
+  %limit = load atomic i64, ptr %limit.at monotonic, align 8
+  %several = icmp sgt i64 %limit, 1
+  br i1 %several, label %ask, label %alone
+ask:
+  %now = call i64 @clock()
+  %shy = call i1 @shy(i64 %now)
+  %shares = xor i1 %shy, true
+  ret i1 %shares
+alone:
+  ret i1 false
+}
+
 ; The function of every chunk of a range, by at most as many threads as a team has, of which those
-; that sleep are woken if it is long. The words of a team: this function, and where the number is.
+; that sleep are woken if it is long. The words of a team: this function, where the number is, and
+; the function that says whether it is willing.
 define void @share(ptr %team, ptr %function, ptr %args,
                    i64 %start, i64 %stop, i64 %chunk, i1 %long) {
   %limit.at.at = getelementptr i64, ptr %team, i64 1
@@ -332,9 +356,8 @@ define void @share(ptr %team, ptr %function, ptr %args,
   %shared = and i1 %several, %fits
   br i1 %shared, label %ask, label %alone
 ask:
-  %until = load atomic i64, ptr @until monotonic, align 8
   %started = call i64 @clock()
-  %shy = icmp slt i64 %started, %until
+  %shy = call i1 @shy(i64 %started)
   br i1 %shy, label %alone, label %take
 take:
   %n = call i64 @claim()
@@ -487,8 +510,9 @@ GENERATION = SEAT * (SEATS + 1)
 # The chunk of a ticket without chunks.
 NONE = SEAT - 1
 
-# Of a team: the function that shares work, and where the number of threads is.
-Words = ctypes.c_int64 * 2
+# Of a team: the function that shares work, where the number of threads is, and the function that
+# says whether it would share.
+Words = ctypes.c_int64 * 3
 
 
 def source(architecture: str, shy: int = SHY) -> str:
@@ -510,7 +534,7 @@ class Pool:
         architecture, *_ = host().triple.split("-")
         # There is nothing in it to optimise, and that takes as long as all the rest.
         self._code: Code = load(source(architecture), OUTSIDE, level=0)
-        self.share = self._code.address("share")
+        self.share, self.willing = map(self._code.address, ("share", "willing"))
         self._count = ctypes.CFUNCTYPE(ctypes.c_int64)(self._code.address("count"))
         reset = ctypes.CFUNCTYPE(None)(self._code.address("reset"))
         reset()
@@ -529,13 +553,14 @@ class Team:
 
     def __init__(self, limit: ctypes.c_int64) -> None:
         self._limit = limit
-        self._words = Words(0, ctypes.addressof(limit))
+        self._words = Words(0, ctypes.addressof(limit), 0)
         self._place = ctypes.addressof(self._words)
 
     @property
     def address(self) -> int:
         """What code is given, which may use it as long as this object lives."""
         if not self._words[0]:
+            self._words[2] = pool().willing
             self._words[0] = pool().share
         return self._place
 
