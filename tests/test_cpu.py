@@ -468,9 +468,9 @@ def objects(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["matmul", "softmax", "scattered", "conv dW", "border"])
 def test_results_are_the_same_bits_for_any_number_of_threads(name, objects, monkeypatch):
     # Every parallel step is shared, however small, in chunks of a few iterations.
-    monkeypatch.setattr("eqsatad.backends.cpu.code.source.ALONE", 0)
-    monkeypatch.setattr("eqsatad.backends.cpu.code.source.AWAKE", 0)
-    monkeypatch.setattr("eqsatad.backends.cpu.code.source.CHUNK", 2_000_000)
+    monkeypatch.setattr("eqsatad.backends.cpu.code.driver.ALONE", 0)
+    monkeypatch.setattr("eqsatad.backends.cpu.code.driver.AWAKE", 0)
+    monkeypatch.setattr("eqsatad.backends.cpu.code.driver.CHUNK", 2_000_000)
     program = lowered(CASES[name])
     arrays = arrays_for(program)
     first, *others = (build(program, threads=threads)(*arrays)[0] for threads in (1, 2, 5))
@@ -479,9 +479,9 @@ def test_results_are_the_same_bits_for_any_number_of_threads(name, objects, monk
 
 
 def test_every_iteration_of_a_shared_loop_runs_once(objects, monkeypatch):
-    monkeypatch.setattr("eqsatad.backends.cpu.code.source.ALONE", 0)
-    monkeypatch.setattr("eqsatad.backends.cpu.code.source.AWAKE", 0)
-    monkeypatch.setattr("eqsatad.backends.cpu.code.source.CHUNK", 1)
+    monkeypatch.setattr("eqsatad.backends.cpu.code.driver.ALONE", 0)
+    monkeypatch.setattr("eqsatad.backends.cpu.code.driver.AWAKE", 0)
+    monkeypatch.setattr("eqsatad.backends.cpu.code.driver.CHUNK", 1)
     x = np.arange(20_011, dtype="float64")
     kernel = build(mapped(applied(ops.NEG), "float64"), threads=4)
     for _ in range(20):
@@ -489,8 +489,8 @@ def test_every_iteration_of_a_shared_loop_runs_once(objects, monkeypatch):
 
 
 def test_calls_from_several_threads_do_not_mix(objects, monkeypatch):
-    monkeypatch.setattr("eqsatad.backends.cpu.code.source.ALONE", 0)
-    monkeypatch.setattr("eqsatad.backends.cpu.code.source.AWAKE", 0)
+    monkeypatch.setattr("eqsatad.backends.cpu.code.driver.ALONE", 0)
+    monkeypatch.setattr("eqsatad.backends.cpu.code.driver.AWAKE", 0)
     program = lowered(CASES["softmax"])
     kernel = build(program, threads=3)
     inputs = [arrays_for(program, seed) for seed in range(4)]
@@ -523,9 +523,9 @@ def _in_child(queue, kernel, x):
 
 
 def test_kernel_works_in_a_forked_process(objects, monkeypatch):
-    monkeypatch.setattr("eqsatad.backends.cpu.code.source.ALONE", 0)
-    monkeypatch.setattr("eqsatad.backends.cpu.code.source.AWAKE", 0)
-    monkeypatch.setattr("eqsatad.backends.cpu.code.source.CHUNK", 1)
+    monkeypatch.setattr("eqsatad.backends.cpu.code.driver.ALONE", 0)
+    monkeypatch.setattr("eqsatad.backends.cpu.code.driver.AWAKE", 0)
+    monkeypatch.setattr("eqsatad.backends.cpu.code.driver.CHUNK", 1)
     x = np.arange(1000, dtype="float32")
     kernel = build(mapped(applied(ops.NEG), "float32"), threads=3)
     kernel(x)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from eqsatad.backends.cpu.code import source
+from eqsatad.backends.cpu.code import driver
 from eqsatad.backends.cpu.code.source import Machine, Options, steps_of
 from eqsatad.backends.cpu.code.text import Module
 from eqsatad.backends.cpu.runtime.caches import Caches
@@ -55,8 +55,8 @@ def test_panels_change_no_bit_of_a_result(name, chunks, machine, monkeypatch):
     arrays = arrays_for(program)
     if chunks == "many":
         # Chunks of one iteration begin at any tile.
-        monkeypatch.setattr(source, "CHUNK", 1)
-        monkeypatch.setattr(source, "SMALLEST", 1)
+        monkeypatch.setattr(driver, "CHUNK", 1)
+        monkeypatch.setattr(driver, "SMALLEST", 1)
     assert taken(program, machine)
     (found,) = compiled(program, machine)(*arrays)
     monkeypatch.setattr(panels, "OFTEN", 10**9)

@@ -178,9 +178,9 @@ def test_joined_program_means_the_same(family, anything):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_results_do_not_depend_on_threads(family, anything, fresh, monkeypatch):
-    monkeypatch.setattr("eqsatad.backends.cpu.code.source.ALONE", 0)
-    monkeypatch.setattr("eqsatad.backends.cpu.code.source.AWAKE", 0)
-    monkeypatch.setattr("eqsatad.backends.cpu.code.source.CHUNK", 2_000_000)
+    monkeypatch.setattr("eqsatad.backends.cpu.code.driver.ALONE", 0)
+    monkeypatch.setattr("eqsatad.backends.cpu.code.driver.AWAKE", 0)
+    monkeypatch.setattr("eqsatad.backends.cpu.code.driver.CHUNK", 2_000_000)
     program = lower(FAMILIES[family][0](301, 67))
     arrays = drawn(program)
     first, *others = (build(program, threads=threads)(**arrays) for threads in (1, 2, 5))

@@ -133,9 +133,9 @@ def expected_of(h):
 def test_border_columns_run_with_their_rows(size, threads, monkeypatch, tmp_path):
     """The rows of both are told apart by an index that is the row plus one."""
     monkeypatch.setenv("EQSATAD_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr("eqsatad.backends.cpu.code.source.ALONE", 0)
-    monkeypatch.setattr("eqsatad.backends.cpu.code.source.AWAKE", 0)
-    monkeypatch.setattr("eqsatad.backends.cpu.code.source.CHUNK", 1_000_000)
+    monkeypatch.setattr("eqsatad.backends.cpu.code.driver.ALONE", 0)
+    monkeypatch.setattr("eqsatad.backends.cpu.code.driver.AWAKE", 0)
+    monkeypatch.setattr("eqsatad.backends.cpu.code.driver.CHUNK", 1_000_000)
     kernel = build(lower([stencil(*size)]), threads=threads)
     h = np.random.default_rng(0).standard_normal(size).astype("float32")
     np.testing.assert_allclose(kernel(h)[0], expected_of(h), rtol=1e-5, atol=1e-5)

@@ -243,9 +243,9 @@ def test_nothing_outside_of_arrays_is_read(output):
 @pytest.mark.parametrize("wrt", ["X", "W"])
 def test_results_do_not_depend_on_threads(wrt, monkeypatch, tmp_path):
     monkeypatch.setenv("EQSATAD_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr("eqsatad.backends.cpu.code.source.ALONE", 0)
-    monkeypatch.setattr("eqsatad.backends.cpu.code.source.AWAKE", 0)
-    monkeypatch.setattr("eqsatad.backends.cpu.code.source.CHUNK", 2_000_000)
+    monkeypatch.setattr("eqsatad.backends.cpu.code.driver.ALONE", 0)
+    monkeypatch.setattr("eqsatad.backends.cpu.code.driver.AWAKE", 0)
+    monkeypatch.setattr("eqsatad.backends.cpu.code.driver.CHUNK", 2_000_000)
     program = lowered(depthwise(wrt, 2, 7, (19, 45), (3, 3), 1))
     arrays = arrays_for(program)
     first, *others = (build(program, threads=threads)(*arrays)[0] for threads in (1, 2, 5))

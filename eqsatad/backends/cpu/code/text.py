@@ -68,6 +68,10 @@ def _single(value: float) -> float:
     return float(rounded)
 
 
+# The parameters of a step: the first of the iterations to make, and the first that is not one.
+BEGIN, END = Value("%begin", "i64"), Value("%end", "i64")
+
+
 def splat(value: Value, lanes: int) -> Value:
     """A literal in every lane."""
     return Value(f"<{', '.join([value.typed] * lanes)}>", value.kind, lanes)
