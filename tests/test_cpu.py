@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from eqsatad import cache
 from eqsatad.backends import build, cpu, load_kernel
 from eqsatad.backends.access import safe_read
+from eqsatad.backends.cpu.code import tilewriter
 from eqsatad.backends.cpu.code.source import Machine, write
 from eqsatad.backends.cpu.functions.table import FUNCTIONS
 from eqsatad.backends.cpu.runtime import ready
@@ -258,6 +259,19 @@ def test_program_agrees_with_the_meaning_of_its_stages(name, machine):
     program = lowered(CASES[name])
     arrays = arrays_for(program)
     check(CASES[name], arrays, compiled(program, machine)(*arrays))
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=str)
+@pytest.mark.parametrize(("trips", "several"), [(6, False), (8, True), (9, False), (64, True)])
+def test_turns_of_a_sum_in_a_row_change_no_bit(trips, several, machine, monkeypatch):
+    program = lowered(matmul(48, trips, 64))
+    arrays = arrays_for(program)
+    kernel = compiled(program, machine)
+    assert ("asm sideeffect" in kernel.source) == several
+    monkeypatch.setattr(tilewriter, "LONG", 1 << 20)
+    plain = compiled(program, machine)
+    assert "asm sideeffect" not in plain.source
+    np.testing.assert_array_equal(kernel(*arrays)[0], plain(*arrays)[0])
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -57,7 +57,8 @@ class FetchWriter:
         for loop in self.fetches.loops:
             assert isinstance(loop.start, Const), "as long as it ever is"
             trips = number(length(loop) or 1, "i64")
-            here = self.w.two("sub", point.axes[loop.axis].base, number(loop.start.value, "i64"))
+            place = point.axes[loop.axis]
+            here = self.w.two("sub", place.base, number(loop.start.value - place.delta, "i64"))
             total = self.w.two("add", self.w.two("mul", total, trips), here)
         return total
 

@@ -337,6 +337,10 @@ class Writer:
             f"call void @{name}(ptr {address}, i32 {int(write)}, i32 {3 if near else 2}, i32 1)"
         )
 
+    def barrier(self) -> None:
+        """What follows is not loaded before: LLVM would run out of registers for it."""
+        self.line('call void asm sideeffect "", "~{memory}"()')
+
     def get(self, slot: str, kind: str, lanes: int = 0) -> Value:
         """The value of a local."""
         return self.emit(f"load {spell(kind, lanes)}, ptr {slot}", kind, lanes)

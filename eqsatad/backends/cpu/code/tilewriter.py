@@ -20,6 +20,7 @@ from eqsatad.backends.cpu.code.slicewriter import SliceWriter
 from eqsatad.backends.cpu.code.statements import SHORT, Statements
 from eqsatad.backends.cpu.code.stripwriter import TRUE, PartWriter, StripWriter
 from eqsatad.backends.cpu.code.text import Value, Writer, number
+from eqsatad.backends.cpu.tiles.overlap import summed
 from eqsatad.backends.cpu.tiles.scans import Scan, recognised
 from eqsatad.backends.cpu.tiles.tile import Asked, Overlap, Tile, length, most, widest
 from eqsatad.backends.cpu.tiles.turns import Turned
@@ -36,6 +37,10 @@ ENOUGH_IN_STRIPS = 16
 INSIDE = 2
 # The most vectors along a row that are written out.
 WRITTEN_OUT = 8
+# Turns of a sum that are written one after the other, so that going on takes fewer instructions;
+# the fewest accumulators and turns for which that matters.
+TURNS = 2
+MANY, LONG = 12, 8
 
 
 def tiles_along(tile: Tile, loop: For) -> Expr:
@@ -132,8 +137,20 @@ class TileStatements(Statements):
         if overlap is not None and isinstance(statement, For) and statement.axis is overlap.tap:
             with self.expressions.scope():
                 self.inside(statement, _written(overlap, points))
+        elif isinstance(statement, For) and len(points) >= MANY and _sums_up(statement):
+            self._in_turns(statement, points)
         else:
             super().statement(statement, points)
+
+    def _in_turns(self, loop: For, points: Sequence[Point]) -> None:
+        """A sum of a known number of turns, several of them one after the other."""
+        start, stop = (self.expressions.value(end, points[0]) for end in (loop.start, loop.stop))
+        with self.w.loop(start, stop, TURNS) as index, self.expressions.scope():
+            for turn in range(TURNS):
+                if turn:
+                    self.w.barrier()
+                here = Place(index, delta=turn)
+                self.inside(loop, [point.at(loop.axis, here) for point in points])
 
     def inside(self, loop: For, points: Sequence[Point]) -> None:
         for each in self.asked:
@@ -171,6 +188,13 @@ class TileStatements(Statements):
                 for offset in asked.offsets:
                     there = self.w.address(base, "i8", number(offset, "i64"), inside=False)
                     self.w.prefetch(there)
+
+
+def _sums_up(loop: For) -> bool:
+    """Whether ``loop`` is a long sum of a number of turns that `TURNS` divides."""
+    trips = length(loop) or 0
+    same = isinstance(loop.start, Const) and isinstance(loop.stop, Const)
+    return same and trips >= LONG and trips % TURNS == 0 and summed(loop)
 
 
 def _written(overlap: Overlap, points: Sequence[Point]) -> list[Point]:
