@@ -160,11 +160,9 @@ def test_step_that_reads_other_rows_than_the_one_before_last_wrote_waits():
 
 
 def made(source):
-    """The names of the functions that the trains of ``source`` call, by the name of the train."""
-    trains = re.findall(r"define void @(\S+?)\(.*?\n}", source, flags=re.DOTALL)
-    bodies = re.findall(r"define void @\S+?\((.*?)\n}", source, flags=re.DOTALL)
-    calls = (re.findall(r"call void @(step\S+?)\(", body) for body in bodies)
-    return dict(zip(trains, calls, strict=True))
+    """The steps that each function of ``source`` calls, by its name."""
+    functions = re.findall(r"define void @(\S+?)\((.*?)\n}", source, flags=re.DOTALL)
+    return {name: re.findall(r"call void @(step\S+?)\(", body) for name, body in functions}
 
 
 def test_few_images_are_a_train_for_one_thread_alone():

@@ -281,8 +281,7 @@ class TileWriter:
             points = self._points(order, places)
             if self.panel is not None:
                 self.panel.write(points, self._new_vectors(flat, places, taken))
-            within = list(zip(counts[taken:], places[taken:], strict=True))
-            tile = self._numbered(flat, within)
+            tile = self._numbered(flat, zip(counts[taken:], places[taken:], strict=True))
             if (fetcher := self.statements.fetcher) is not None:
                 fetcher.begin(tile, None if strip is None else strip.number)
             for asked in self.tile.asked:

@@ -38,12 +38,12 @@ class Train:
 
     def __init__(self, module: Module, steps: Sequence[Step], rows: Sequence[Rows]) -> None:
         self.module = module
-        self.name = f"{steps[0].name}.train"
         self.steps = steps
         self.rows = rows
         self.unit = block(rows)
+        self.name = f"{steps[0].name}.{'train' if self.enough else 'alone'}"
         # What several threads make of it, one after the other, if it has too few blocks for them.
-        self.parts: Sequence[Step | Train] = ()
+        self.parts = [] if self.enough else list(runs(module, steps, few=False))
         # Temporaries that hold nothing but these rows, and the bytes of a block of them.
         self.passing: dict[Tensor, int] = {}
 
@@ -111,14 +111,7 @@ def runs(module: Module, steps: Sequence[Step], *, few: bool) -> Iterator[Step |
             continue
         before, train, rest = _coupled(first, rows, rest, few=few)
         yield from runs(module, before, few=few)
-        if len(train) == 1:
-            yield first
-            continue
-        found = Train(module, list(train), list(train.values()))
-        if not found.enough:
-            found.name = f"{first.name}.alone"
-            found.parts = list(runs(module, list(train), few=False))
-        yield found
+        yield first if len(train) == 1 else Train(module, list(train), list(train.values()))
 
 
 def _coupled(
@@ -145,10 +138,11 @@ def _joined(
 ) -> tuple[Tile | None, Rows] | None:
     """How ``step`` is run as part of ``train``, and its rows; None if it cannot be.
 
-    A copy of what sums give goes through it as they do, if that leaves enough blocks.
+    A copy of what sums give goes through it as they do, if that leaves enough blocks; but not among
+    the parts of a train, which runs it as it is.
     """
     sums = any(each.tile is not None and has_loop(each.tile.body) for each in train)
-    for tile in _ways(step.tile) if sums else (step.tile,):
+    for tile in _ways(step.tile) if sums and few else (step.tile,):
         rows = _rows(step, tile)
         if rows is None or not coupled(list(train.values()), rows):
             continue

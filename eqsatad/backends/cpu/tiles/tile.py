@@ -180,7 +180,7 @@ class Tile:
     ``sure`` are the axes along which it is only run where it fits, see `needs`. Some tiles have one
     neighbour less along the axis ``dealt``, so that all together cover the loop but not more. For
     ``asked`` and the bytes ``claimed``, see `ahead`, for ``rolling`` and ``overlap`` the modules of
-    that name, for ``panel``, which ``body`` reads, see `panels`.
+    that name, for ``panel``, which ``body`` reads, see `panels`, and for ``fetches`` that module.
     """
 
     loops: tuple[For, ...]
