@@ -12,7 +12,7 @@ from eqsatad.backends.cpu.code.text import Writer
 from eqsatad.backends.cpu.runtime.caches import Caches
 from eqsatad.backends.cpu.tiles.reuse import LINE
 from eqsatad.loops.interpret import run
-from tests.loop_programs import arrays_for, conv_input_gradient, lowered
+from tests.loop_programs import arrays_for, conv_input_gradient, conv_weight_gradient, lowered
 from tests.test_cpu import compiled
 
 KIB = 1024
@@ -95,6 +95,20 @@ def test_results_are_right_and_the_same_for_any_number_of_threads(name, threads)
     (expected,) = run(program, given).outputs
     (found,) = compiled(program, cpu, threads)(*arrays)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_strips_of_several_rows_fetch_all_of_the_next_image(asked):
+    program = lowered(conv_weight_gradient(9, 24, 48, 14, 3, 1))
+    arrays = arrays_for(program)
+    kernel = compiled(program, machine(256))
+    assert "strips of 5 along p" in str([step.run for step in kernel.report().steps])
+    kernel(*arrays)
+    (head,) = (a for each, a in zip(program.inputs, arrays, strict=True) if each.name == "h")
+    found = lines(asked, head)
+    # The last strip of an image and those at its border are shorter: they fetch less.
+    assert missing(found, head, first=1) <= 0.2 * head.nbytes / LINE
+    images = [line * LINE * len(head) // head.nbytes for line in found]
+    assert images == sorted(images)
 
 
 def test_nothing_is_fetched_that_is_near_anyway(asked):

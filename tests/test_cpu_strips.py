@@ -6,9 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from eqsatad.backends.cpu import Launcher
+from eqsatad.backends.cpu import Launcher, prepare
 from eqsatad.backends.cpu.code import source
-from eqsatad.backends.cpu.code.source import Machine, write
+from eqsatad.backends.cpu.code.source import Machine, Options, steps_of, write
+from eqsatad.backends.cpu.code.text import Module
 from eqsatad.backends.cpu.runtime import pool
 from eqsatad.backends.cpu.runtime.caches import Caches, described
 from eqsatad.backends.cpu.runtime.machine import load
@@ -21,6 +22,7 @@ from eqsatad.backends.kernel import Kernel
 from eqsatad.backends.storage import from_bits, to_bits
 from eqsatad.loops.interpret import run
 from eqsatad.loops.lower import lower
+from eqsatad.loops.nest import has_loop
 from eqsatad.terms import builders as ea
 from eqsatad.terms.nodes import Axis, Read
 from tests.loop_programs import conv_weight_gradient, index, lowered, place, reduced
@@ -180,6 +182,24 @@ def test_larger_caches_need_fewer_strips():
     output = product(16, 16384, 1000)
     small, large = (tile_of(output, Caches(32 * KIB, far * KIB)) for far in (256, 1024))
     assert small.strips.number > large.strips.number
+
+
+def strips_of(output, machine):
+    """The strips of the sums of a whole program, with what it packs."""
+    prepared = prepare(lowered(output), machine, exact=False)
+    found = steps_of(prepared, Module(machine.vector), Options.of(prepared, machine, exact=False))
+    return [step.tile.strips for step in found if step.tile and has_loop(step.tile.body)]
+
+
+def test_windows_are_cut_so_that_a_strip_fits_the_nearest_cache():
+    """All is in the second cache, but shifted rows come again and again for each tap."""
+    machine = Machine(64, 32, caches=Caches(32 * KIB, 4096 * KIB))
+    (strips,) = strips_of(conv_weight_gradient(9, 64, 64, 28, 3, 1), machine)
+    assert [loop.axis.name for loop in strips.loops] == ["n", "p"]
+    # What all tiles of one shift read of the head.
+    assert 8 * KIB < strips.size * 28 * 64 * 4 < 24 * KIB
+    # Where nothing overlaps, the CPU finds what comes next by itself.
+    assert strips_of(conv_weight_gradient(9, 64, 64, 28, 1, 0), machine) == [None]
 
 
 def test_rows_a_page_apart_make_strips_as_short_as_they_may_be():

@@ -179,12 +179,12 @@ def test_few_images_are_a_train_for_one_thread_alone():
     np.testing.assert_array_equal(found[1], found[0])
 
 
-@pytest.mark.parametrize("images", [2, 9])
-def test_strips_of_a_sum_over_images_follow_the_copy_of_each(images):
+@pytest.mark.parametrize(("images", "kib"), [(2, 96), (9, 256)])
+def test_strips_of_a_sum_over_images_follow_the_copy_of_each(images, kib):
     """One thread goes from image to image, several from one part of the results to the next."""
     program = lowered(conv_weight_gradient(images, 24, 48, 14, 3, 1))
     arrays = arrays_for(program)
-    machine = Machine(64, 32, caches=Caches(4 << 10, 64 << 10))
+    machine = Machine(64, 32, caches=Caches(4 << 10, kib << 10))
     kernels = [compiled(program, machine, threads) for threads in (1, 3)]
     (train,) = [calls for name, calls in made(kernels[0].source).items() if "alone" in name]
     assert any(call.endswith(".strips") for call in train)

@@ -7,15 +7,25 @@ what matters is the order in which they put the tiles of one nest.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, prod
 
 from eqsatad.backends.access import flat
 from eqsatad.backends.cpu.code.loads import PICKED
 from eqsatad.backends.cpu.code.scalars import BYTES, STORED
 from eqsatad.backends.cpu.runtime.caches import Caches
+from eqsatad.backends.cpu.tiles.reuse import (
+    AHEAD,
+    FAR_PART,
+    FAR_SPEED,
+    NEAR_PART,
+    Loop,
+    refetched,
+    room,
+    speed,
+    traffic,
+)
 from eqsatad.backends.cpu.tiles.reuse import LINE as LINE_BYTES
-from eqsatad.backends.cpu.tiles.reuse import Loop, refetched, traffic
 from eqsatad.backends.cpu.tiles.strips import strips
 from eqsatad.backends.cpu.tiles.tile import TYPICAL, Tile, length, pairs, stride, typical
 from eqsatad.loops.nest import Block, For, If, Store, expressions_of, statements
@@ -39,13 +49,23 @@ APART = 2
 # The same where no neighbour in the tile uses the same cache line, and elements of a line.
 ALONE = 6
 LINE = 16
-# An accumulator that is put away and fetched again between strips, and starting a strip.
+# An accumulator that is put away between strips and fetched again from the second cache, and
+# starting a strip.
 KEEP = 2.0
 START = 10.0
+# The part of the time in which lines come again from the second cache, strip by strip, that is
+# not hidden by other work.
+STALLED = 0.3
 # Lengths for which neighbours that are dealt out are to fit, which depends on the length.
 LENGTHS = (14, 28, 32, 64)
+# The part of what a tile reads that may come again from beyond the nearest cache where strips are
+# to fit that, and from beyond the second.
+SLOWER_NEAR = 0.25
+SLOWER_FAR = 0.1
 # Strips that gain less than this are left out: caches are shared with other work.
 DOUBT = 1.05
+# The part of the time of a tile that strips for the nearest cache have to save.
+WORTH = 0.02
 
 
 @dataclass(frozen=True)
@@ -127,7 +147,28 @@ def cheapest(tiles: Iterator[Tile], work: Work, caches: Caches) -> Tile | None:
             cost = cycles(each, work, caches) * (1.0 if each.strips is None else DOUBT)
             if best is None or cost < best[0]:
                 best = cost, each
-    return None if best is None else best[1]
+    return None if best is None else _nearer(best[1], work, caches)
+
+
+def _nearer(tile: Tile, work: Work, caches: Caches) -> Tile:
+    """``tile`` in strips whose windows stay in the nearest cache, if these pay."""
+    cut = _cut(replace(tile, strips=None), work, NEAR_PART * caches.near, SLOWER_NEAR)
+    if cut is None or not _windows(cut, work):
+        return tile
+    (leaf,) = work.leaves
+    waits = [_waits(each, work, leaf, caches) for each in (tile, cut)]
+    apart = [_put_away(each, work, caches) for each in (tile, cut)]
+    saved = STALLED * (waits[0] - waits[1]) + apart[0] - apart[1]
+    return cut if saved > WORTH * _sum(tile, work, leaf, caches) else tile
+
+
+def _windows(tile: Tile, work: Work) -> bool:
+    """Whether tiles side by side read what overlaps along the loop that strips cut."""
+    assert tile.strips is not None
+    axis, beside = tile.strips.loops[-1].axis, {loop.axis for loop in tile.loops}
+    reads = (read for leaf in work.leaves for read in leaf.reads)
+    places = (place.free for read in reads for place in read.indices)
+    return any(axis in free and not beside.isdisjoint(free) for free in places)
 
 
 def over(tile: Tile, work: Work) -> list[Loop]:
@@ -139,11 +180,32 @@ def over(tile: Tile, work: Work) -> list[Loop]:
 def _ways(tile: Tile, work: Work, caches: Caches) -> Iterator[Tile]:
     """``tile`` as it is, and in strips that fit a cache."""
     yield tile
-    if len(work.leaves) == 1 and not tile.inner and tile.overlap is None:
+    cut = _cut(tile, work, FAR_PART * caches.far, SLOWER_FAR)
+    if cut is not None:
+        yield cut
+
+
+def _cut(tile: Tile, work: Work, size: float, beyond: float) -> Tile | None:
+    """``tile`` in strips that fit so many bytes of a cache, if it is one sum that may be cut."""
+    if len(work.leaves) != 1 or tile.inner or tile.overlap is not None:
+        return None
+    (leaf,) = work.leaves
+    return strips(tile, leaf.reads, inside_of(tile, leaf), size, beyond)
+
+
+def _put_away(tile: Tile, work: Work, caches: Caches | None) -> float:
+    """Cycles for the accumulators of one tile between strips."""
+    if tile.strips is None:
+        return 0.0
+    copies, slower = prod(tile.counts.values()), 1.0
+    if caches is not None:
+        wide = {loop.axis: float(loop.tiles * loop.step) for loop in over(tile, work)}
+        kept = prod(wide.values()) * (LINE_BYTES / max(1, tile.lanes))
         (leaf,) = work.leaves
-        cut = strips(tile, leaf.reads, inside_of(tile, leaf), caches)
-        if cut is not None:
-            yield cut
+        strip = inside_of(tile, leaf) | tile.strips.extents | wide
+        between = kept + sum(room(read, strip) for read in leaf.reads)
+        slower = FAR_SPEED / speed(between, caches, AHEAD * LINE_BYTES)
+    return (tile.strips.number - 1) * (START + KEEP * slower * copies)
 
 
 def cycles(tile: Tile, work: Work, caches: Caches | None) -> float:
@@ -153,8 +215,7 @@ def cycles(tile: Tile, work: Work, caches: Caches | None) -> float:
     """
     copies = prod(tile.counts.values())
     total = sum(_sum(tile, work, leaf, caches) for leaf in work.leaves)
-    if tile.strips is not None:
-        total += (tile.strips.number - 1) * (START + KEEP * copies)
+    total += _put_away(tile, work, caches)
     together = {id(store) for pair in _coupled(tile, work) for store in pair}
     for store, trips in work.stores:
         total += trips * copies * (1 if id(store) in together else _stored(tile, store))

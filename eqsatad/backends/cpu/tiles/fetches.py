@@ -21,10 +21,12 @@ from eqsatad.backends.cpu.rewrites.streams import size as whole
 from eqsatad.backends.cpu.runtime.caches import Caches
 from eqsatad.backends.cpu.tiles.reuse import LINE
 from eqsatad.backends.cpu.tiles.strips import tower
-from eqsatad.backends.cpu.tiles.tile import Fetch, Fetches, Tile, length, widest
+from eqsatad.backends.cpu.tiles.tile import Fetch, Fetches, Strips, Tile, length, widest
 from eqsatad.backends.cpu.tiles.trains import Rows, accesses, block, place
 from eqsatad.loops.nest import For, has_loop
-from eqsatad.terms.nodes import Const, Tensor
+from eqsatad.terms.linear import normal
+from eqsatad.terms.nodes import Apply, Axis, Const, Tensor
+from eqsatad.terms.ops import ADD
 
 # The part of the second cache that what is fetched for a block may fill, and the part of it from
 # which on what copies touch is not there anyway.
@@ -38,13 +40,14 @@ PRODUCTS = 9
 class Carrier:
     """Sums ``over`` loops around each other, so many ``tiles`` of them for a block of rows.
 
-    They are so many ``products`` of vectors. For ``around`` see `Fetches`.
+    They are so many ``products`` of vectors. For ``around`` and ``cut`` see `Fetches`.
     """
 
     over: tuple[For, ...]
     tiles: int
     around: int
     products: int
+    cut: Axis | None
 
     def fetches(self, parts: Sequence[Fetch]) -> Fetches:
         """``parts`` in the fewest of the loops that have a turn for each line."""
@@ -52,7 +55,7 @@ class Carrier:
         depth = 1
         while depth < len(self.over) and prod(map(_trips, self.over[:depth])) < lines:
             depth += 1
-        return Fetches(self.over[:depth], self.tiles, self.around, tuple(parts))
+        return Fetches(self.over[:depth], self.tiles, self.around, tuple(parts), self.cut)
 
 
 @dataclass(frozen=True)
@@ -120,7 +123,7 @@ def _carrier(tile: Tile | None, rows: Rows, unit: int) -> Carrier | None:
         return None
     strips, taps = tile.strips, None if tile.overlap is None else tile.overlap.tap
     special = (tile.inner, tile.slices, tile.block, tile.columns, tile.rolling)
-    if any(special) or (strips is not None and strips.size > 1):
+    if any(special):
         return None
     tiles = [tiles_along(tile, loop) for loop in tile.order]
     known = [count.value for count in tiles if isinstance(count, Const)]
@@ -130,12 +133,25 @@ def _carrier(tile: Tile | None, rows: Rows, unit: int) -> Carrier | None:
     around = prod(known)
     number = around if strips is not None else prod(known[spread(tile)[0] :])
     number *= unit // rows.unit * rows.turns
-    # Loops of strips have one value in each, and taps that are written out are one turn.
-    single = [] if strips is None else [loop.axis for loop in strips.loops]
-    sums = [loop for loop in wide if loop.axis not in single]
+    sums = wide if strips is None else _in_strip(wide, strips)
+    # Taps that are written out are one turn.
     over = tuple(loop for loop in sums if loop.axis is not taps)
     products = number * prod(tile.counts.values()) * prod(map(_trips, sums))
-    return Carrier(over, number, around, products) if over else None
+    cut = None if strips is None else strips.loops[-1].axis
+    return Carrier(over, number, around, products, cut) if over else None
+
+
+def _in_strip(loops: Sequence[For], strips: Strips) -> list[For]:
+    """``loops`` of a sum as one strip runs them: those of which it takes one value are none."""
+    *whole, cut = (loop.axis for loop in strips.loops)
+    single = whole if strips.size > 1 else [*whole, cut]
+    return [
+        replace(loop, stop=normal(Apply(ADD, (loop.start, Const(strips.size, "index")))))
+        if loop.axis is cut
+        else loop
+        for loop in loops
+        if loop.axis not in single
+    ]
 
 
 def _trips(loop: For) -> int:

@@ -67,7 +67,7 @@ def traffic(reads: Sequence[Read], inside: Extents, loops: Sequence[Loop], cache
         large = footprint(read, everywhere) > caches.far or open_ended(read.tensor)
         piece = _pieces(read, inside)[0] if large else AHEAD * LINE
         for size, between in sources(read, reads, inside, loops):
-            total += size / _speed(between, caches, piece)
+            total += size / speed(between, caches, piece)
     return total
 
 
@@ -93,7 +93,7 @@ def sources(
     yield left, None
 
 
-def _speed(between: float | None, caches: Caches, piece: float) -> float:
+def speed(between: float | None, caches: Caches, piece: float) -> float:
     """Bytes a cycle of what is read again after ``between`` bytes, in pieces of ``piece`` bytes."""
     steps = (
         (NEAR_PART * caches.near, float("inf")),

@@ -8,50 +8,61 @@ without strips.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import ceil, prod
 
 from eqsatad.backends.cpu.code.scalars import COMPUTED
-from eqsatad.backends.cpu.runtime.caches import Caches
-from eqsatad.backends.cpu.tiles.reuse import FAR_PART, Loop, footprint, sources
+from eqsatad.backends.cpu.tiles.reuse import Loop, footprint, sources
 from eqsatad.backends.cpu.tiles.tile import Strips, Tile, length, widest
 from eqsatad.loops.nest import Assign, Block, For, Store, statements, stores_in_loop
 from eqsatad.terms.nodes import FLOATS, Axis, Const, Placeholder, Read, Tensor, Var
 
 # Points of a strip below which putting accumulators away costs too much.
 SHORTEST = 48
-# The part of what a tile reads that may come from beyond the second cache.
-FEW = 0.1
+# How many times as many strips are tried next where some are too long.
+FINER = 1.25
 # What locals of each type are kept as.
 KEPT = {"float": "float32", "double": "float64"}
 
 
 def strips(
-    tile: Tile, reads: Sequence[Read], inside: Mapping[Axis, float], caches: Caches
+    tile: Tile, reads: Sequence[Read], inside: Mapping[Axis, float], room: float, beyond: float
 ) -> Tile | None:
-    """``tile`` in the longest strips that make what it reads again fit the second cache.
+    """``tile`` in the longest strips that make what it reads again fit ``room`` bytes of a cache.
 
-    In the shortest that are worth it where none does, and None where all fits without strips.
+    But for a part ``beyond`` of all that it reads. In the shortest that are worth it where none do,
+    and None where all fits without strips.
     ``inside`` is how many values of each axis a tile takes without strips.
     """
     loops = [Loop(loop.axis, _tiles(tile, loop), tile.step(loop.axis)) for loop in tile.order]
     cuts = [loop for loop in sums(tile.body) if _common(tile, loop)]
-    if not all(loop.tiles for loop in loops) or not cuts or _fits(reads, inside, loops, caches):
+    if not all(loop.tiles for loop in loops) or not cuts:
+        return None
+    if _fits(reads, inside, loops, room, beyond):
         return None
     points = prod(inside[loop.axis] for loop in tower(tile.body))
     extents, found = dict(inside), None
     for depth, loop in enumerate(cuts):
-        size = length(loop) or 1
-        while size > 1:
-            extents[loop.axis] = size = ceil(size / 2)
+        for size in _sizes(length(loop) or 1):
+            extents[loop.axis] = size
             here = points / prod(inside[each.axis] / extents[each.axis] for each in cuts)
             if here < SHORTEST:
                 return found
             found = replace(tile, strips=Strips(tuple(cuts[: depth + 1]), size))
-            if _fits(reads, extents, loops, caches):
+            if _fits(reads, extents, loops, room, beyond):
                 return found
     return found
+
+
+def _sizes(extent: int) -> Iterator[int]:
+    """Sizes of strips of about the same length each, the longest first."""
+    number = 2
+    while number <= extent:
+        yield ceil(extent / number)
+        number = max(number + 1, int(FINER * number))
+    if extent > 1:
+        yield 1
 
 
 def _tiles(tile: Tile, loop: For) -> int:
@@ -59,15 +70,20 @@ def _tiles(tile: Tile, loop: For) -> int:
 
 
 def _fits(
-    reads: Sequence[Read], extents: Mapping[Axis, float], loops: Sequence[Loop], caches: Caches
+    reads: Sequence[Read],
+    extents: Mapping[Axis, float],
+    loops: Sequence[Loop],
+    room: float,
+    beyond: float,
 ) -> bool:
-    """Whether nearly all that is read again is found in the second cache."""
-    for read in reads:
-        whole = footprint(read, extents)
-        for size, between in sources(read, reads, extents, loops):
-            if between is not None and between > FAR_PART * caches.far and size > FEW * whole:
-                return False
-    return True
+    """Whether what is read again is found in ``room`` bytes, but for a part of all."""
+    far = sum(
+        size
+        for read in reads
+        for size, between in sources(read, reads, extents, loops)
+        if between is not None and between > room
+    )
+    return far <= beyond * sum(footprint(read, extents) for read in reads)
 
 
 def _common(tile: Tile, loop: For) -> bool:

@@ -141,13 +141,14 @@ class Fetch:
 class Fetches:
     """What the sums over ``loops`` fetch, a part in each turn of all ``tiles`` of a block.
 
-    Each strip has ``around`` tiles, if there are strips.
+    Each strip has ``around`` tiles, if there are strips, which are parts of the loop along ``cut``.
     """
 
     loops: tuple[For, ...]
     tiles: int
     around: int
     parts: tuple[Fetch, ...]
+    cut: Axis | None = None
 
     @property
     def turns(self) -> int:
