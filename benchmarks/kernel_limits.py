@@ -1,70 +1,76 @@
 """What the machine can do, measured: fused multiply-adds and memory traffic a second.
 
 The peak of products comes from independent accumulators in registers, that of memory from copying
-and from adding up arrays larger than the caches. All are taken in the run whose kernels are set
-against them.
+and from adding up arrays larger than the caches. What a machine reaches changes within minutes, as
+other work on it comes and goes: each kernel is set against what is timed in turns with it.
 """
 
 from __future__ import annotations
 
 import ctypes
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from eqsatad.backends.cpu.runtime.machine import host, load
+from eqsatad.backends.cpu.runtime.machine import Code, host, load
 
 ACCUMULATORS = 12
-ROUNDS = 200_000
+# The fewest rounds of products that are timed.
+FEWEST = 1000
 # Vectors that a round of the sum of an array reads, each into an accumulator of its own.
 READERS = 8
 COPIED = 1 << 26
 
 
-def least(call: Callable[[], object], repeats: int) -> float:
-    """The least seconds of a call."""
-    best = float("inf")
-    for _ in range(repeats):
-        start = time.perf_counter()
-        call()
-        best = min(best, time.perf_counter() - start)
-    return best
+@dataclass(frozen=True)
+class Probe:
+    """A ``call`` that does so much of one kind of work, and nothing else.
+
+    It runs ``code``, if that is not numpy's.
+    """
+
+    call: Callable[[], object]
+    amount: float
+    code: Code | None = None
 
 
-def fma_peak(repeats: int = 10) -> float:
-    """Additions and multiplications of float32 a second, on one thread."""
+def products(operations: int) -> Probe:
+    """About so many products and sums of float32, on one thread.
+
+    As many as a kernel makes take about as long, so that other work disturbs both alike.
+    """
     lanes = host().vector // 4
     code = load(_loop(lanes))
     run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(code.address("peak"))
     target = np.zeros(lanes, "float32")
-    seconds = least(lambda: run(target.ctypes.data, ROUNDS), repeats)
-    return 2 * lanes * ACCUMULATORS * ROUNDS / seconds
+    rounds = max(FEWEST, round(operations / (2 * lanes * ACCUMULATORS)))
+    return Probe(lambda: run(target.ctypes.data, rounds), 2 * lanes * ACCUMULATORS * rounds, code)
 
 
-def filled(size: int, dtype: str) -> np.ndarray[Any, np.dtype[Any]]:
-    """An array with pages of its own: all that was never written is one page of zeros."""
-    return np.full(size, 1, dtype)
+@cache
+def memory() -> Mapping[str, Probe]:
+    """Bytes that are copied (read and written), and bytes read, on one thread."""
+    source, target = filled(COPIED // 4, "float32"), filled(COPIED // 4, "float32")
+    copied = Probe(lambda: np.copyto(target, source), 2 * COPIED)
+    return {"copied": copied, "read": _reading(source)}
 
 
-def copy_bandwidth(repeats: int = 10) -> float:
-    """Bytes read and written a second when a large array is copied on one thread."""
-    source, target = filled(COPIED, "uint8"), filled(COPIED, "uint8")
-    return 2 * COPIED / least(lambda: np.copyto(target, source), repeats)
-
-
-def read_bandwidth(repeats: int = 10) -> float:
-    """Bytes read a second when a large array is added up on one thread."""
+def _reading(source: np.ndarray[Any, np.dtype[Any]]) -> Probe:
     lanes = host().vector // 4
     code = load(_sum(lanes))
     run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(
         code.address("total")
     )
-    source, target = filled(COPIED // 4, "float32"), np.zeros(lanes, "float32")
-    rounds = len(source) // (lanes * READERS)
-    seconds = least(lambda: run(target.ctypes.data, source.ctypes.data, rounds), repeats)
-    return COPIED / seconds
+    target, rounds = np.zeros(lanes, "float32"), len(source) // (lanes * READERS)
+    return Probe(lambda: run(target.ctypes.data, source.ctypes.data, rounds), COPIED, code)
+
+
+def filled(size: int, dtype: str) -> np.ndarray[Any, np.dtype[Any]]:
+    """An array with pages of its own: all that was never written is one page of zeros."""
+    return np.full(size, 1, dtype)
 
 
 def _loop(lanes: int) -> str:

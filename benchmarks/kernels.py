@@ -25,8 +25,7 @@ import json
 import math
 import os
 import sys
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -39,24 +38,11 @@ from rich.table import Table
 import eqsatad as ea
 from benchmarks import overhead
 from benchmarks.busy import busy_core, usual
-from benchmarks.kernel_cases import CASES, Case, Problem
-from benchmarks.kernel_limits import copy_bandwidth, fma_peak, read_bandwidth
-from benchmarks.peers import (
-    APART,
-    PEERS,
-    TOLERANCE,
-    USUAL,
-    Call,
-    apart,
-    error,
-    least,
-    objection,
-)
+from benchmarks.kernel_cases import CASES, Case
+from benchmarks.kernel_rows import Limits, Timing, called, measured
+from benchmarks.peers import PEERS, TOLERANCE, USUAL, Call, error, least
 from benchmarks.random_kernels import drawn_cases
 from benchmarks.symbolic_kernels import symbolic, values
-from eqsatad.counting import counted
-
-LIMIT = 12.0
 
 # Read by the libraries when they are loaded, so they must be set before the process starts.
 POOLS = (
@@ -89,120 +75,14 @@ PRODUCTS, PEAK = ("W1", "W2", "W3", "W5", "W8", "W11", "W18", "W20"), 0.78
 # Rows that memory bounds: each reaches this part of its bandwidth, or is so much ahead of peers.
 MEMORY = ("W4", "W6", "W7", "W9", "W10", "W12", "W13", "W14", "W15", "W17")
 BANDWIDTH, AHEAD = 0.75, 2.0
-# The part of its bytes that a kernel writes which only reads, more or less.
-LITTLE = 0.1
 
 
-@dataclass(frozen=True)
-class Work:
-    """The float operations of one call, and the bytes of its inputs and outputs."""
-
-    operations: int
-    read: int
-    written: int
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Operations and bytes a second that the machine can do; products on the threads of the run."""
-
-    operations: float
-    copied: float
-    read: float
-
-    def reached(self, work: Work, seconds: float) -> tuple[float, float]:
-        """What part of the peak of products, and of the bandwidth that applies, ``work`` makes."""
-        total = work.read + work.written
-        bandwidth = self.read if work.written < LITTLE * total else self.copied
-        return work.operations / seconds / self.operations, total / seconds / bandwidth
-
-
-@dataclass(frozen=True)
-class Timing:
-    """One row: the least seconds of each contender, and the largest relative error of ours.
-
-    ``without`` says of the peers that do not count why that is. ``work`` is what our kernel
-    computes and moves, ``first`` the seconds until it could be called.
-    """
-
-    id: str
-    ours: float
-    opencl: float | None
-    peers: Mapping[str, float]
-    without: Mapping[str, str]
-    error: float
-    work: Work
-    first: float
-
-    @property
-    def best(self) -> str:
-        """The fastest peer."""
-        return min(self.peers, key=lambda name: self.peers[name])
-
-    @property
-    def ratio(self) -> float:
-        """The time of the best peer over ours."""
-        return self.peers[self.best] / self.ours
-
-    @property
-    def fine(self) -> bool:
-        """Whether the result is right and the time within the limit."""
-        return self.error <= TOLERANCE and self.ratio >= 1 / LIMIT
-
-
-def our_call(problem: Problem, target: str) -> Call:
-    """A call of our kernel on the problem's arrays."""
-    return called(problem.ours.build(target), problem)
-
-
-def called(kernel: Any, problem: Problem, sizes: Mapping[str, int] | None = None) -> Call:
-    """A call of ``kernel`` on the problem's arrays."""
-    arrays = {name: problem.arrays[name] for name in kernel.inputs}
-    return lambda: kernel(**arrays, **(sizes or {}))
-
-
-def work_of(kernel: Any, problem: Problem) -> Work:
-    """What one call of ``kernel`` computes, counted by its loops, and the arrays it touches."""
-    arrays = {name: problem.arrays[name] for name in kernel.inputs}
-    execution, _ = counted(kernel.loops, {}, None)
-    results = kernel(**arrays)
-    operations = execution.total.multiplications + execution.total.additions
-    read, written = (sum(each.nbytes for each in found) for found in (arrays.values(), results))
-    return Work(operations, read, written)
-
-
-def measure(name: str, case: Case, peers: Sequence[str], options: Any) -> Timing:
-    """The timing of one row at its full size."""
-    problem = case.make(**case.full)
-    start = time.perf_counter()
-    kernel = problem.ours.build("cpu")
-    first = time.perf_counter() - start
-    own = {"ours": called(kernel, problem)}
-    if options.opencl:
-        own["opencl"] = our_call(problem, "opencl")
-    worst = max(error(problem, call()) for call in own.values())
-    beside = {peer: PEERS[peer](problem) for peer in peers if peer not in APART}
-    without = {peer: objection(problem, call) for peer, call in beside.items()}
-    counting = {peer: call for peer, call in beside.items() if not without[peer]}
-    times = least({**own, **counting}, options.repeats)
-    ours, opencl = times.pop("ours"), times.pop("opencl", None)
-    for peer in (peer for peer in peers if peer in APART):
-        outcome = apart(peer).outcome(case, options.repeats)
-        without[peer] = outcome.reason
-        times[peer] = outcome.seconds
-    without = {peer: reason for peer, reason in without.items() if reason}
-    times = {peer: seconds for peer, seconds in times.items() if peer not in without}
-    if not times:
-        raise RuntimeError(f"no peer computes {name}: {without}")
-    return Timing(name, ours, opencl, times, without, worst, work_of(kernel, problem), first)
-
-
-def row(timing: Timing, peers: Sequence[str], limits: Limits) -> list[str]:
+def row(timing: Timing, peers: Sequence[str], threads: int) -> list[str]:
     """A row of the table, in microseconds."""
     seconds = [timing.ours, timing.opencl, *(timing.peers.get(peer) for peer in peers)]
     cells = ["-" if value is None else f"{value * 1e6:,.0f}" for value in seconds]
     verdict = f"{timing.ratio:.2f}" if timing.fine else f"[red]{timing.ratio:.2f}[/]"
-    peak, memory = limits.reached(timing.work, timing.ours)
+    peak, memory = timing.limits.reached(timing.work, timing.ours, threads)
     shares = [f"{peak:.0%}", f"{memory:.0%}", f"{timing.first:.2f} s"]
     return [timing.id, *cells, verdict, *shares, f"{timing.error:.0e}"]
 
@@ -256,13 +136,11 @@ def main(arguments: list[str] | None = None) -> int:
     ea.set_num_threads(threads)
     if options.busy or options.symbolic:
         return beside_ourselves(options, threads)
-    limits = Limits(fma_peak() * options.threads, copy_bandwidth(), read_bandwidth())
     columns = ("ours", "opencl", *options.peers, "peer / ours", "peak", "memory", "first", "error")
     result = Table("row", *columns, title=f"least microseconds, {options.threads} thread(s)")
-    timings = []
-    for name, case in options.cases.items():
-        timings.append(measure(name, case, options.peers, options))
-        result.add_row(*row(timings[-1], options.peers, limits))
+    timings = measured(options.cases, options.peers, options.repeats, opencl=options.opencl)
+    for timing in timings:
+        result.add_row(*row(timing, options.peers, options.threads))
     console = wide()
     console.print(result)
     for line in missing(timings):
@@ -275,16 +153,13 @@ def main(arguments: list[str] | None = None) -> int:
         f"geometric mean of best peer / ours: {mean:.2f} (target {target.mean}); "
         f"least: {slowest.ratio:.2f}, {slowest.id}{stated}"
     )
-    bounds = bounded(timings, limits) if target is TABLE else []
+    bounds = bounded(timings) if target is TABLE else []
     for line, _ in bounds:
         console.print(line)
-    console.print(
-        f"one thread: {limits.operations / options.threads / 1e9:.0f} G products and sums a "
-        f"second, {limits.copied / 1e9:.1f} GB a second copied, {limits.read / 1e9:.1f} GB read"
-    )
+    console.print(machine([timing.limits for timing in timings]))
     console.print(overhead.line())
     if options.json is not None:
-        options.json.write_text(json.dumps(figures(timings, limits, options.threads), indent=1))
+        options.json.write_text(json.dumps(figures(timings, options.threads), indent=1))
     if options.plot is not None:
         plot(timings, options.plot)
     met = mean >= target.mean and slowest.ratio >= target.least and all(fine for _, fine in bounds)
@@ -300,9 +175,23 @@ def missing(timings: list[Timing]) -> list[str]:
     return [f"{peer}, {', '.join(ids)}: {reason[:SAID]}" for (peer, reason), ids in rows.items()]
 
 
-def bounded(timings: list[Timing], limits: Limits) -> list[tuple[str, bool]]:
-    """What the rows reach of what bounds them, in words, and whether it is enough."""
-    rows = {timing.id: limits.reached(timing.work, timing.ours) for timing in timings}
+def machine(limits: Sequence[Limits]) -> str:
+    """What one thread did in turns with the rows, from the slowest of these moments on."""
+    units = {
+        "products": ("G products and sums", 0),
+        "copied": ("GB copied", 1),
+        "read": ("GB read", 1),
+    }
+    found = []
+    for name, (unit, digits) in units.items():
+        values = [getattr(each, name) / 1e9 for each in limits]
+        found.append(f"{min(values):.{digits}f} to {max(values):.{digits}f} {unit}")
+    return f"one thread, a second: {', '.join(found)}"
+
+
+def bounded(timings: list[Timing]) -> list[tuple[str, bool]]:
+    """What the rows reach of what bounds them, in words, and whether it is enough; one thread."""
+    rows = {timing.id: timing.limits.reached(timing.work, timing.ours, 1) for timing in timings}
     ahead = {timing.id for timing in timings if timing.ratio >= AHEAD}
     found = []
     if peaks := [peak for name, (peak, _) in rows.items() if stem(name) in PRODUCTS]:
@@ -388,9 +277,9 @@ def wide() -> Console:
     return Console(width=None if sys.stdout.isatty() else 140)
 
 
-def figures(timings: list[Timing], limits: Limits, threads: int) -> dict[str, Any]:
+def figures(timings: list[Timing], threads: int) -> dict[str, Any]:
     """Everything that was measured, in seconds, operations and bytes."""
-    return {"threads": threads, "limits": asdict(limits), "rows": [asdict(t) for t in timings]}
+    return {"threads": threads, "rows": [asdict(timing) for timing in timings]}
 
 
 def plot(timings: list[Timing], path: Path) -> None:

@@ -91,25 +91,47 @@ class Outcome:
 def least(calls: Mapping[str, Call], repeats: int, patience: float = math.inf) -> dict[str, float]:
     """The least seconds of each call, taken in turns.
 
-    Each is timed right after untimed ones of the same, so that all find their arrays in the
-    caches alike: contenders that share arrays would otherwise warm them for each other. One that
-    took ``patience`` seconds in all is not called again.
+    One that took ``patience`` seconds in all is not called again.
     """
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    spent = dict.fromkeys(calls, 0.0)
+    return in_rounds({"": calls}, repeats, patience=patience)[""]
+
+
+def in_rounds(
+    rows: Mapping[str, Mapping[str, Call]],
+    repeats: int,
+    done: Callable[[], object] = lambda: None,
+    patience: float = math.inf,
+) -> dict[str, dict[str, float]]:
+    """The least seconds of each call of each row: a turn of all calls of all rows, and so on.
+
+    What a machine reaches changes within seconds, so that all of the turns of a row should not come
+    one after the other. ``done`` is called after the turns of each row.
+    """
+    best = {row: dict.fromkeys(calls, math.inf) for row, calls in rows.items()}
+    spent = {row: dict.fromkeys(calls, 0.0) for row, calls in rows.items()}
     for _ in range(repeats):
-        for name, call in calls.items():
-            if spent[name] > patience:
-                continue
-            begin = time.perf_counter()
-            call()
-            while (start := time.perf_counter()) - begin < SETTLED:
-                call()
-            call()
-            end = time.perf_counter()
-            times[name].append(end - start)
-            spent[name] += end - begin
-    return {name: min(values) for name, values in times.items()}
+        for row, calls in rows.items():
+            for name, call in calls.items():
+                if spent[row][name] <= patience:
+                    begin = time.perf_counter()
+                    best[row][name] = min(best[row][name], _turn(call))
+                    spent[row][name] += time.perf_counter() - begin
+            done()
+    return best
+
+
+def _turn(call: Call) -> float:
+    """The seconds of a call, right after untimed ones of the same.
+
+    All contenders find their arrays in the caches alike: those that share arrays would otherwise
+    warm them for each other.
+    """
+    begin = time.perf_counter()
+    call()
+    while (start := time.perf_counter()) - begin < SETTLED:
+        call()
+    call()
+    return time.perf_counter() - start
 
 
 def error(problem: Problem, found: Any) -> float:

@@ -11,7 +11,7 @@ import pytest
 import benchmarks
 from benchmarks import busy, first_call, overhead, random_kernels, symbolic_kernels
 from benchmarks.kernel_cases import CASES
-from benchmarks.kernels import called, our_call
+from benchmarks.kernel_rows import called, our_call
 from benchmarks.peers import error
 
 DATA = Path(benchmarks.__file__).parent / "data" / "kernels.json"

@@ -20,7 +20,8 @@ import eqsatad as ea
 from benchmarks import peers, tinygrad_peer
 from benchmarks.halide_peer import halide_call, unguarded
 from benchmarks.kernel_cases import CASES, Case, Gradient, Problem, cumsum, drawn, placeholder
-from benchmarks.kernels import Timing, Work, missing, parsed
+from benchmarks.kernel_rows import Limits, Timing, Work
+from benchmarks.kernels import missing, parsed
 from benchmarks.peers import Apart, Outcome, error, least, objection, tried
 from benchmarks.random_kernels import resized
 from benchmarks.tinygrad_peer import ZIG, compiler, tinygrad_call
@@ -193,7 +194,7 @@ def test_a_peer_apart_is_given_up_in_the_end() -> None:
 def test_reasons_are_said_once() -> None:
     row = partial(Timing, ours=1.0, opencl=None, peers={"numpy": 1.0}, error=0.0, first=0.0)
     rows = [
-        row(id=name, without={"halide": reason}, work=Work(0, 0, 0))
+        row(id=name, without={"halide": reason}, work=Work(0, 0, 0), limits=Limits(1.0, 1.0, 1.0))
         for name, reason in (("W1", "no"), ("W2", "wrong"), ("W3", "no"))
     ]
     assert missing(rows) == ["halide, W1, W3: no", "halide, W2: wrong"]
