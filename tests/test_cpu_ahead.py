@@ -8,7 +8,7 @@ import pytest
 
 from eqsatad.backends.access import flat
 from eqsatad.backends.cpu import Launcher, prepare
-from eqsatad.backends.cpu.code import source
+from eqsatad.backends.cpu.code import source, tilewriter, train
 from eqsatad.backends.cpu.code.source import Machine, Module, Options, Step, groups, write
 from eqsatad.backends.cpu.runtime.caches import Caches
 from eqsatad.backends.cpu.runtime.machine import load
@@ -100,6 +100,7 @@ def test_asking_changes_no_bit_of_a_result(name, monkeypatch):
     assert asked(prepare(program, SMALL))
     found = {threads: called(program, arrays, threads) for threads in (1, 2)}
     monkeypatch.setattr(source, "foreseen", lambda tile, caches: tile)
+    monkeypatch.setattr(train, "fetching", lambda steps, *_: [tile for tile, _ in steps])
     (plain,), text = called(program, arrays, 1)
     assert "llvm.prefetch" not in text
     for (result,), text in found.values():
@@ -140,7 +141,9 @@ def branching(block):
     )
 
 
-def test_a_condition_inside_a_sum_does_not_ask_again():
+def test_a_condition_inside_a_sum_does_not_ask_again(monkeypatch):
+    # Two turns of a sum in a row ask once each.
+    monkeypatch.setattr(tilewriter, "TURNS", 1)
     plain = lowered(OUTPUTS["columns of a matrix"])
     (nest,) = plain.nests
     program = replace(plain, nests=(replace(nest, body=branching(nest.body)),))
