@@ -140,6 +140,8 @@ class Row:
         beside = {peer: PEERS[peer](problem) for peer in peers if peer not in APART}
         without = {peer: objection(problem, call) for peer, call in beside.items()}
         counting = {peer: call for peer, call in beside.items() if not without[peer]}
+        if not counting and not any(peer in APART for peer in peers):
+            raise RuntimeError(f"no peer computes {name}: {without}")
         work = work_of(kernel, problem)
         probes = {"products": products(work.operations), **memory()}
         calls = {**own, **counting, **{limit: probe.call for limit, probe in probes.items()}}
@@ -155,8 +157,9 @@ class Row:
         times |= {peer: each.seconds for peer, each in outside.items() if peer not in without}
         if not times:
             raise RuntimeError(f"no peer computes {self.name}: {without}")
-        found = (self.error, self.work, limits, self.first)
-        return Timing(self.name, ours, opencl, times, without, *found)
+        return Timing(
+            self.name, ours, opencl, times, without, self.error, self.work, limits, self.first
+        )
 
 
 def measured(

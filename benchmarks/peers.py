@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -109,14 +110,13 @@ def in_rounds(
     """
     best = {row: dict.fromkeys(calls, math.inf) for row, calls in rows.items()}
     spent = {row: dict.fromkeys(calls, 0.0) for row, calls in rows.items()}
-    for _ in range(repeats):
-        for row, calls in rows.items():
-            for name, call in calls.items():
-                if spent[row][name] <= patience:
-                    begin = time.perf_counter()
-                    best[row][name] = min(best[row][name], _turn(call))
-                    spent[row][name] += time.perf_counter() - begin
-            done()
+    for _, (row, calls) in product(range(repeats), rows.items()):
+        for name, call in calls.items():
+            if spent[row][name] <= patience:
+                begin = time.perf_counter()
+                best[row][name] = min(best[row][name], _turn(call))
+                spent[row][name] += time.perf_counter() - begin
+        done()
     return best
 
 

@@ -97,7 +97,7 @@ def test_results_are_right_and_the_same_for_any_number_of_threads(name, threads)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_strips_of_several_rows_fetch_all_of_the_next_image(asked):
+def test_strips_of_several_rows_fetch_the_next_image(asked):
     program = lowered(conv_weight_gradient(9, 24, 48, 14, 3, 1))
     arrays = arrays_for(program)
     kernel = compiled(program, machine(256))
@@ -106,7 +106,7 @@ def test_strips_of_several_rows_fetch_all_of_the_next_image(asked):
     (head,) = (a for each, a in zip(program.inputs, arrays, strict=True) if each.name == "h")
     found = lines(asked, head)
     # The last strip of an image and those at its border are shorter: they fetch less.
-    assert missing(found, head, first=1) <= 0.2 * head.nbytes / LINE
+    assert missing(found, head, first=1) <= 0.12 * head.nbytes / LINE
     images = [line * LINE * len(head) // head.nbytes for line in found]
     assert images == sorted(images)
 

@@ -20,9 +20,10 @@ import eqsatad as ea
 from benchmarks import peers, tinygrad_peer
 from benchmarks.halide_peer import halide_call, unguarded
 from benchmarks.kernel_cases import CASES, Case, Gradient, Problem, cumsum, drawn, placeholder
-from benchmarks.kernel_rows import Limits, Timing, Work
+from benchmarks.kernel_limits import memory, products
+from benchmarks.kernel_rows import Limits, Row, Timing, Work
 from benchmarks.kernels import missing, parsed
-from benchmarks.peers import Apart, Outcome, error, least, objection, tried
+from benchmarks.peers import Apart, Outcome, error, in_rounds, least, objection, tried
 from benchmarks.random_kernels import resized
 from benchmarks.tinygrad_peer import ZIG, compiler, tinygrad_call
 from eqsatad.terms.nodes import Expr, Read, Select, Tensor
@@ -175,6 +176,33 @@ def test_a_slow_contender_is_not_repeated() -> None:
     assert len(calls) == 2
     least({"slow": slow}, 3)
     assert len(calls) == 2 + 2 * 3
+
+
+def test_rows_are_timed_round_by_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "SETTLED", 0.0)
+    order: list[str] = []
+    rows = {row: {row: partial(order.append, row)} for row in ("W1", "W2")}
+    done: list[int] = []
+    times = in_rounds(rows, 3, lambda: done.append(len(order)))
+    # One untimed call and a timed one in each turn.
+    assert order == ["W1", "W1", "W2", "W2"] * 3
+    assert done == [2, 4, 6, 8, 10, 12]
+    assert all(0 <= times[row][row] < math.inf for row in rows)
+
+
+def test_a_row_without_a_peer_is_refused_before_anything_is_timed() -> None:
+    with pytest.raises(RuntimeError, match="no peer computes W14"):
+        Row.of("W14", Case(cumsum, SMALL, SMALL), [], opencl=False)
+
+
+def test_limits_are_what_probes_did() -> None:
+    probes = {"products": products(10_000_000), **memory()}
+    for probe in probes.values():
+        probe.call()
+    limits = Limits.of(probes, dict.fromkeys(probes, 0.5))
+    # Whole rounds of vectors, and at least so many that the call does not count.
+    assert limits.products == 2 * probes["products"].amount >= 20_000_000
+    assert limits.copied == 2 * limits.read
 
 
 SMALL = {"x": (6, 9)}

@@ -59,6 +59,7 @@ class FetchWriter:
             trips = number(length(loop) or 1, "i64")
             place = point.axes[loop.axis]
             here = self.w.two("sub", place.base, number(loop.start.value - place.delta, "i64"))
+            # Each strip counts its own turns.
             if loop.axis is self.fetches.cut:
                 here = self.w.two("urem", here, trips)
             total = self.w.two("add", self.w.two("mul", total, trips), here)

@@ -13,6 +13,7 @@ from math import ceil, prod
 from eqsatad.backends.access import flat
 from eqsatad.backends.cpu.code.loads import PICKED
 from eqsatad.backends.cpu.code.scalars import BYTES, STORED
+from eqsatad.backends.cpu.rewrites.streams import size
 from eqsatad.backends.cpu.runtime.caches import Caches
 from eqsatad.backends.cpu.tiles.reuse import (
     AHEAD,
@@ -26,7 +27,7 @@ from eqsatad.backends.cpu.tiles.reuse import (
     traffic,
 )
 from eqsatad.backends.cpu.tiles.reuse import LINE as LINE_BYTES
-from eqsatad.backends.cpu.tiles.strips import strips
+from eqsatad.backends.cpu.tiles.strips import put_away, strips
 from eqsatad.backends.cpu.tiles.tile import TYPICAL, Tile, length, pairs, stride, typical
 from eqsatad.loops.nest import Block, For, If, Store, expressions_of, statements
 from eqsatad.terms.nodes import FLOATS, Apply, Axis, Read
@@ -185,27 +186,24 @@ def _ways(tile: Tile, work: Work, caches: Caches) -> Iterator[Tile]:
         yield cut
 
 
-def _cut(tile: Tile, work: Work, size: float, beyond: float) -> Tile | None:
-    """``tile`` in strips that fit so many bytes of a cache, if it is one sum that may be cut."""
+def _cut(tile: Tile, work: Work, kept: float, beyond: float) -> Tile | None:
+    """``tile`` in strips that fit ``kept`` bytes of a cache, if it is one sum that may be cut."""
     if len(work.leaves) != 1 or tile.inner or tile.overlap is not None:
         return None
     (leaf,) = work.leaves
-    return strips(tile, leaf.reads, inside_of(tile, leaf), size, beyond)
+    return strips(tile, leaf.reads, inside_of(tile, leaf), kept, beyond)
 
 
-def _put_away(tile: Tile, work: Work, caches: Caches | None) -> float:
-    """Cycles for the accumulators of one tile between strips."""
-    if tile.strips is None:
+def _put_away(tile: Tile, work: Work, caches: Caches) -> float:
+    """Cycles for the accumulators of one tile between strips, if there are any."""
+    if tile.strips is None or (kept := put_away("kept", tile)) is None:
         return 0.0
-    copies, slower = prod(tile.counts.values()), 1.0
-    if caches is not None:
-        wide = {loop.axis: float(loop.tiles * loop.step) for loop in over(tile, work)}
-        kept = prod(wide.values()) * (LINE_BYTES / max(1, tile.lanes))
-        (leaf,) = work.leaves
-        strip = inside_of(tile, leaf) | tile.strips.extents | wide
-        between = kept + sum(room(read, strip) for read in leaf.reads)
-        slower = FAR_SPEED / speed(between, caches, AHEAD * LINE_BYTES)
-    return (tile.strips.number - 1) * (START + KEEP * slower * copies)
+    (leaf,) = work.leaves
+    wide = {loop.axis: float(loop.tiles * loop.step) for loop in over(tile, work)}
+    strip = inside_of(tile, leaf) | tile.strips.extents | wide
+    between = (size(kept) or 0) + sum(room(read, strip) for read in leaf.reads)
+    slower = FAR_SPEED / speed(between, caches, AHEAD * LINE_BYTES)
+    return (tile.strips.number - 1) * (START + KEEP * slower * prod(tile.counts.values()))
 
 
 def cycles(tile: Tile, work: Work, caches: Caches | None) -> float:
@@ -215,7 +213,8 @@ def cycles(tile: Tile, work: Work, caches: Caches | None) -> float:
     """
     copies = prod(tile.counts.values())
     total = sum(_sum(tile, work, leaf, caches) for leaf in work.leaves)
-    total += _put_away(tile, work, caches)
+    if caches is not None:
+        total += _put_away(tile, work, caches)
     together = {id(store) for pair in _coupled(tile, work) for store in pair}
     for store, trips in work.stores:
         total += trips * copies * (1 if id(store) in together else _stored(tile, store))

@@ -31,9 +31,9 @@ def strips(
 ) -> Tile | None:
     """``tile`` in the longest strips that make what it reads again fit ``room`` bytes of a cache.
 
-    But for a part ``beyond`` of all that it reads. In the shortest that are worth it where none do,
-    and None where all fits without strips.
-    ``inside`` is how many values of each axis a tile takes without strips.
+    A part of all that it reads may come from ``beyond`` these. In the shortest strips that are
+    worth it where none do, and None where all fits without strips. ``inside`` is how many values of
+    each axis a tile takes without strips.
     """
     loops = [Loop(loop.axis, _tiles(tile, loop), tile.step(loop.axis)) for loop in tile.order]
     cuts = [loop for loop in sums(tile.body) if _common(tile, loop)]
@@ -76,7 +76,7 @@ def _fits(
     room: float,
     beyond: float,
 ) -> bool:
-    """Whether what is read again is found in ``room`` bytes, but for a part of all."""
+    """Whether what is read again is found in ``room`` bytes, but for a part ``beyond`` of all."""
     far = sum(
         size
         for read in reads
