@@ -40,9 +40,13 @@ class Work:
 
 @dataclass(frozen=True)
 class Limits:
-    """Operations and bytes a second that one thread of the machine does in turns with a row."""
+    """Operations and bytes a second that one thread of the machine does in turns with a row.
+
+    ``products`` are those of a tile, ``registers`` those that load nothing.
+    """
 
     products: float
+    registers: float
     copied: float
     read: float
 
@@ -143,7 +147,7 @@ class Row:
         if not counting and not any(peer in APART for peer in peers):
             raise RuntimeError(f"no peer computes {name}: {without}")
         work = work_of(kernel, problem)
-        probes = {"products": products(work.operations), **memory()}
+        probes = {**products(work.operations), **memory()}
         calls = {**own, **counting, **{limit: probe.call for limit, probe in probes.items()}}
         return Row(name, case, calls, probes, without, worst, work, first)
 

@@ -3,10 +3,10 @@
 ``python -m benchmarks.kernels [--only ID] [--repeats N] [--threads N] [--peers NAMES] [--opencl]
 [--json FILE] [--plot FILE] [--strict]``: everything interleaved, the least time counts. ``peak``
 and ``memory`` say what part of the products or of the memory traffic that this machine reached in
-the same run a kernel makes (bytes of inputs and outputs, once each, over what copying reaches, or
-reading where a kernel writes little); ``first`` is the time to
-differentiate and compile. The exit code is 1 when a row is wrong or takes more than `LIMIT` times
-as long as the best peer, with ``--strict`` also when a target is missed.
+the same run a kernel makes (products of a register tile out of the nearest cache; bytes of inputs
+and outputs, once each, over what copying reaches, or reading where a kernel writes little);
+``first`` is the time to differentiate and compile. The exit code is 1 when a row is wrong or takes
+more than `LIMIT` times as long as the best peer, with ``--strict`` also when a target is missed.
 
 ``--peers torch,jax,halide,tinygrad`` names the peers beside numpy. Halide and tinygrad take minutes
 and a process each. A peer without a right result for a row has ``-`` there, and a line below the
@@ -30,6 +30,7 @@ from dataclasses import asdict, dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from rich.console import Console
@@ -179,6 +180,7 @@ def machine(limits: Sequence[Limits]) -> str:
     """What one thread did in turns with the rows, from the slowest of these moments on."""
     units = {
         "products": ("G products and sums", 0),
+        "registers": ("G of registers alone", 0),
         "copied": ("GB copied", 1),
         "read": ("GB read", 1),
     }
@@ -194,9 +196,15 @@ def bounded(timings: list[Timing]) -> list[tuple[str, bool]]:
     rows = {timing.id: timing.limits.reached(timing.work, timing.ours, 1) for timing in timings}
     ahead = {timing.id for timing in timings if timing.ratio >= AHEAD}
     found = []
-    if peaks := [peak for name, (peak, _) in rows.items() if stem(name) in PRODUCTS]:
-        mean = sum(peaks) / len(peaks)
-        line = f"contractions: {mean:.0%} of the peak on average (target {PEAK:.0%})"
+    if products := [timing for timing in timings if stem(timing.id) in PRODUCTS]:
+        mean = fmean(rows[timing.id][0] for timing in products)
+        alone = fmean(
+            timing.work.operations / timing.ours / timing.limits.registers for timing in products
+        )
+        line = (
+            f"contractions: {mean:.0%} of the peak on average (target {PEAK:.0%}), "
+            f"{alone:.0%} of that of registers alone"
+        )
         found.append((line, mean >= PEAK))
     if bound := [name for name in rows if stem(name) in MEMORY]:
         short = [name for name in bound if rows[name][1] < BANDWIDTH and name not in ahead]

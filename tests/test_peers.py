@@ -196,12 +196,13 @@ def test_a_row_without_a_peer_is_refused_before_anything_is_timed() -> None:
 
 
 def test_limits_are_what_probes_did() -> None:
-    probes = {"products": products(10_000_000), **memory()}
+    probes = {**products(10_000_000), **memory()}
     for probe in probes.values():
         probe.call()
     limits = Limits.of(probes, dict.fromkeys(probes, 0.5))
     # Whole rounds of vectors, and at least so many that the call does not count.
-    assert limits.products == 2 * probes["products"].amount >= 20_000_000
+    for name, of_name in (("products", limits.products), ("registers", limits.registers)):
+        assert of_name == 2 * probes[name].amount >= 40_000_000
     assert limits.copied == 2 * limits.read
 
 
@@ -222,7 +223,12 @@ def test_a_peer_apart_is_given_up_in_the_end() -> None:
 def test_reasons_are_said_once() -> None:
     row = partial(Timing, ours=1.0, opencl=None, peers={"numpy": 1.0}, error=0.0, first=0.0)
     rows = [
-        row(id=name, without={"halide": reason}, work=Work(0, 0, 0), limits=Limits(1.0, 1.0, 1.0))
+        row(
+            id=name,
+            without={"halide": reason},
+            work=Work(0, 0, 0),
+            limits=Limits(1.0, 1.0, 1.0, 1.0),
+        )
         for name, reason in (("W1", "no"), ("W2", "wrong"), ("W3", "no"))
     ]
     assert missing(rows) == ["halide, W1, W3: no", "halide, W2: wrong"]
