@@ -116,6 +116,16 @@ def test_what_stays_in_a_cache_has_no_panel():
     assert [bool(taken(program, machine)) for machine in roomy] == [True, False]
 
 
+def test_a_small_panel_makes_room_in_the_nearest_cache():
+    program = lowered(product(160, 40, 128))
+    found = []
+    for kib in (13, 14, 19, 21):
+        (tile,) = tiles(program, Machine(64, 32, caches=Caches(near=kib * 1024, far=1 << 20)))
+        found.append((tile.step(tile.lane), tile.panel is not None))
+    # Forty rows of 512 bytes, half of which are a panel: three quarters of that cache.
+    assert found == [(64, False), (64, True), (64, True), (64, False)]
+
+
 def test_a_panel_is_no_larger_than_a_stack_should_hold(monkeypatch):
     program = lowered(OUTPUTS["even tiles"])
     (panel,) = taken(program, MACHINES[0])

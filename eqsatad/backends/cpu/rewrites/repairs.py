@@ -27,11 +27,10 @@ from eqsatad.terms.nodes import (
     Const,
     Expr,
     Read,
-    Select,
     Tensor,
     Var,
 )
-from eqsatad.terms.ops import ADD, EQ, GT, MUL, NE, NEG, SUB
+from eqsatad.terms.ops import ADD, EQ, MUL, NE, NEG, SUB
 from eqsatad.terms.walk import postorder
 
 
@@ -44,19 +43,20 @@ def transparent(value: Expr) -> bool:
 def again(buffer: Tensor, doubtful: Sequence[tuple[Store, Statement]]) -> Statement:
     """``doubtful`` statements for the elements of ``buffer`` that are NaN.
 
-    They are counted along the first dimension, so that nothing more is done where none is.
+    All along the first dimension are added up, so that nothing more is done where none is NaN, nor
+    infinite with both signs.
     """
     first = Axis("r0", buffer.shape[0])
     rest = Axis("r1", _product(buffer.shape[1:]))
     # All other dimensions as one: what counts is the offset.
     places = (first, *[index(0)] * (len(buffer.shape) - 2), rest)
-    one, none = Const(1.0, buffer.dtype), Const(0.0, buffer.dtype)
-    count = Var(f"{buffer.name}_nan", buffer.dtype)
-    more = Select(_odd(buffer, places[: len(buffer.shape)]), one, none)
-    counting = For(rest, index(0), rest.extent, (Assign(count, Apply(ADD, (count, more))),))
+    total = Var(f"{buffer.name}_total", buffer.dtype)
+    more = Read(buffer, places[: len(buffer.shape)])
+    adding = For(rest, index(0), rest.extent, (Assign(total, Apply(ADD, (total, more))),))
     again = tuple(_where_odd(first, store, statement) for store, statement in doubtful)
-    some = If(Apply(GT, (count, none)), again)
-    return For(first, index(0), first.extent, (Assign(count, none), counting, some), True)
+    some = If(_nan(total), again)
+    begin = Assign(total, Const(0.0, buffer.dtype))
+    return For(first, index(0), first.extent, (begin, adding, some), True)
 
 
 def _product(extents: Sequence[Expr]) -> Expr:
@@ -86,5 +86,8 @@ def _where_odd(first: Axis, store: Store, statement: Statement) -> Statement:
 
 def _odd(buffer: Tensor, indices: tuple[Expr, ...]) -> Expr:
     """Whether the element is NaN."""
-    element = Read(buffer, indices)
-    return Apply(NE, (element, element))
+    return _nan(Read(buffer, indices))
+
+
+def _nan(value: Expr) -> Expr:
+    return Apply(NE, (value, value))

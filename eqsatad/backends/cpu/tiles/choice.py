@@ -13,6 +13,7 @@ from eqsatad.backends.cpu.tiles.costs import Leaf, Work, cheapest
 from eqsatad.backends.cpu.tiles.fusion import fused, spelled_out
 from eqsatad.backends.cpu.tiles.modest import accessible, dealt, frugal, modest, whole
 from eqsatad.backends.cpu.tiles.overlap import overlapping, overlaps, summed
+from eqsatad.backends.cpu.tiles.sharing import sharing
 from eqsatad.backends.cpu.tiles.slices import cut
 from eqsatad.backends.cpu.tiles.tile import (
     Overlap,
@@ -95,7 +96,8 @@ def plan(
     unknown = [loop.axis for loop in loops if known[loop] is None]
     caches = caches or Caches()
     if not unknown:
-        return cheapest(tiles, work, caches)
+        best = cheapest(tiles, work, caches)
+        return best if best is None or exact else sharing(best, registers)
     fitting = whole(list(tiles), work)
     if vectors is None:
         return cheapest(iter(fitting), work, caches)

@@ -5,7 +5,8 @@ and the values of a sum may be read pages apart. Tiles that go on along rows alo
 vectors, one tile after the other. The first of them copies these to a place of its own, where they
 lie one after the other from the beginning of a line on: the panels of K. Goto and R. van de Geijn,
 "Anatomy of high-performance matrix multiplication", ACM TOMS 34(3), 2008. Of what stays in the
-nearer caches, where the next row of tiles finds it again, a copy gains nothing.
+nearer caches, where the next row of tiles finds it again, a copy gains nothing, unless it makes
+room in the nearest: rows of a matrix share the sets of that cache, and a panel has all of them.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from eqsatad.terms.walk import fresh
 
 # The most bytes of a panel: it lies on the stack of a thread, which may have twice that in all.
 LARGEST = 1 << 16
+# The part of the nearest cache that a small panel takes at most.
+SMALL = 0.75
 # The fewest tiles that pay for a copy of what all of them read.
 OFTEN = 8
 
@@ -46,10 +49,17 @@ def panelled(tile: Tile | None, program: LoopProgram, caches: Caches) -> Tile | 
         inside = read.free - {each.axis for each in tile.order[:place]}
         size = BYTES[STORED[read.tensor.dtype]] * tile.step(lane) * (length(loop) or 0)
         whole = footprint(read, {axis: float(extent or 1) for axis, extent in along.items()})
-        wanted = size <= LARGEST and whole > FAR_PART * caches.far and read.tensor in program.inputs
-        if wanted and inside == set(along) and _in_rows(read, lane):
+        pays = _pays(size, whole, caches) and read.tensor in program.inputs
+        if pays and inside == set(along) and _in_rows(read, lane):
             return _with(tile, lane, loop, read, fresh_names(program)(f"{read.tensor.name}_panel"))
     return tile
+
+
+def _pays(size: int, whole: float, caches: Caches) -> bool:
+    """Whether a panel of so many bytes, of ``whole`` that rows of tiles read, is worth its copy."""
+    if size <= SMALL * caches.near:
+        return whole > caches.near
+    return size <= LARGEST and whole > FAR_PART * caches.far
 
 
 def _simple(tile: Tile, lane: Axis) -> bool:
