@@ -67,9 +67,29 @@ def test_each_row_goes_up_the_taps_where_what_is_read_goes_down():
     assert found.order(1, 3) == found.order(2, 4)
 
 
-def test_a_convolution_has_weights_that_serve_all_rows():
-    program = conv((2, 32, 24, 24), (32, 32, 3, 3), "X", pad=1).ours.build("reference").loops
-    assert not overlapping(program)
+def image_gradient(width, taps, filters=32):
+    """The gradient of a convolution for its image, which has 32 channels."""
+    image, kernel = (2, 32, width, width), (filters, 32, taps, taps)
+    return conv(image, kernel, "X", pad=taps // 2).ours.build("reference").loops
+
+
+def test_weights_that_serve_all_rows_are_held_for_all_taps():
+    (found,) = overlapping(image_gradient(28, 3))
+    assert (found.row.name, found.tap.name, len(found.taps)) == ("i3", "j", 3)
+
+
+def test_weights_of_many_taps_are_not_held():
+    assert not overlapping(image_gradient(28, 7))
+
+
+@pytest.mark.parametrize("width", [14, 28, 31])
+def test_gradients_for_images_are_those_of_the_interpreter(width):
+    program = image_gradient(width, 3, filters=4)
+    arrays = arrays_for(program)
+    given = {each.name: array for each, array in zip(program.inputs, arrays, strict=True)}
+    (expected,) = run(program, given).outputs
+    (found,) = compiled(program, MACHINES[0])(*arrays)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_both_gradients_of_a_correlation_run_along_the_channels():
@@ -132,7 +152,7 @@ def test_the_order_of_a_sum_stays(monkeypatch):
     arrays = arrays_for(program)
     assert overlapping(program)
     (found,) = build(program, "cpu", exact=True)(*arrays)
-    monkeypatch.setattr(choice, "overlapping", lambda tile, ways: ())
+    monkeypatch.setattr(choice, "overlapping", lambda *_: ())
     assert not overlapping(program)
     (without,) = build(program, "cpu", exact=True)(*arrays)
     np.testing.assert_array_equal(found, without)

@@ -149,7 +149,8 @@ def _candidates(
                     tile = Tile(tuple(loops), body, loop.axis, wide[loop], False,
                                 {loop.axis: count, **counts})  # fmt: skip
                     yield tile
-                    yield from overlapping(tile, ways)
+                    left = registers - accumulators * prod(tile.counts.values())
+                    yield from overlapping(tile, ways, leaves[0].reads, left)
     if _branches_on_locals(body):
         return
     inner = {leaf.loop.axis for leaf in leaves}
@@ -165,7 +166,9 @@ def _candidates(
 def _overlaps(rows: Sequence[For], leaves: Sequence[Leaf]) -> dict[Axis, Overlap]:
     """How neighbours along ``rows`` overlap in the only sum."""
     (leaf, *others) = leaves
-    return {} if others or not summed(leaf.loop) else overlaps(rows, leaf.loop, leaf.reads)
+    if others or not summed(leaf.loop):
+        return {}
+    return overlaps(rows, leaf.loop, leaf.reads, serving=True)
 
 
 def _in_rows(loop: For, stores: Sequence[Store], body: Block) -> bool:
