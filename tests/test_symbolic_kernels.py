@@ -220,7 +220,7 @@ def test_tiles_of_unknown_loops_ask_for_few_neighbours_along_inner_ones():
     assert needs == [
         "c >= 64 and d >= 5",
         "c >= 16 and w >= 4 and d >= 4",
-        "w >= 3 and d >= 4",
+        "w >= 3 and d >= 3",
     ]
 
 

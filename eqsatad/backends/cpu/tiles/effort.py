@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from eqsatad.loops.nest import Accumulate, Assign, Block, For, If, Statement, Store
 from eqsatad.terms.linear import normal
 from eqsatad.terms.nodes import Apply, Const, Expr, Read, Var
-from eqsatad.terms.ops import ADD, FLOORDIV, GT, MAX, MUL, OPS, SUB, Op
+from eqsatad.terms.ops import ADD, FLOORDIV, MAX, MUL, NE, OPS, SUB, Op
 from eqsatad.terms.walk import postorder, substitute
 
 OPERATION = 200
@@ -51,7 +51,10 @@ def _one(statement: Statement, middles: Mapping[Expr, Expr]) -> Expr:
             middle = Apply(FLOORDIV, (Apply(ADD, (start, stop)), index(2)))
             inner = effort(body, {**middles, axis: substitute(middle, middles)})
             return Apply(MUL, (trips(statement, middles), inner))
-        case If(Apply(op, (Var(), Const())) as cond, _, other) if op is GT:
+        case If(Apply(op, (Var() as total, Var() as same)) as cond, _, other) if (
+            op is NE and total is same
+        ):
+            # What is done where a total is NaN is an exception.
             return Apply(ADD, (index(_values(cond)), effort(other, middles)))
         case If(cond, then, other):
             sides = Apply(ADD, (effort(then, middles), effort(other, middles)))
