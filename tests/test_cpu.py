@@ -16,7 +16,8 @@ from eqsatad import cache
 from eqsatad.backends import build, cpu, load_kernel
 from eqsatad.backends.access import safe_read
 from eqsatad.backends.cpu.code import tilewriter
-from eqsatad.backends.cpu.code.source import Machine, write
+from eqsatad.backends.cpu.code.source import Machine, Options, steps_of, write
+from eqsatad.backends.cpu.code.text import Module
 from eqsatad.backends.cpu.functions.table import FUNCTIONS
 from eqsatad.backends.cpu.runtime import ready
 from eqsatad.backends.cpu.runtime.machine import load
@@ -44,6 +45,7 @@ from tests.loop_programs import (
     place,
     reduced,
 )
+from tests.machine_code import runnable
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -234,11 +236,17 @@ def test_power_with_a_literal_exponent(exponent, exact):
 MACHINES = [Machine(64, 32), Machine(32, 16), Machine(16, 16), Machine(16, 32)]
 
 
+def planned(program, machine, exact=False):
+    """The steps of ``program`` on ``machine``, which may be another than this one."""
+    prepared = cpu.prepare(program, machine, exact=exact)
+    return steps_of(prepared, Module(machine.vector), Options.of(prepared, machine, exact=exact))
+
+
 def compiled(program, machine, threads=1, exact=False):
     prepared = cpu.prepare(program, machine, exact=exact)
     source = write(prepared, machine, exact=exact)
     buffers = replace(prepared, temporaries=source.temporaries)
-    launch = cpu.Launcher(buffers, load(source.text, source.outside), threads)
+    launch = cpu.Launcher(buffers, runnable(source), threads)
     return Kernel(program, target="cpu", source=source.text, launch=launch)
 
 

@@ -11,7 +11,6 @@ from eqsatad.backends.cpu import Launcher, prepare
 from eqsatad.backends.cpu.code import source, tilewriter, train
 from eqsatad.backends.cpu.code.source import Machine, Module, Options, Step, groups, write
 from eqsatad.backends.cpu.runtime.caches import Caches
-from eqsatad.backends.cpu.runtime.machine import load
 from eqsatad.backends.cpu.tiles.ahead import FURTHER, PIECES
 from eqsatad.backends.cpu.tiles.reuse import LINE
 from eqsatad.backends.cpu.tiles.tile import length
@@ -26,6 +25,7 @@ from tests.loop_programs import (
     place,
     reduced,
 )
+from tests.machine_code import runnable
 
 KIB = 1024
 # Caches that what the tests read does not fit, so that small sizes will do.
@@ -89,7 +89,7 @@ def called(program, arrays, threads):
     prepared = prepare(program, SMALL)
     made = write(prepared, SMALL)
     buffers = replace(prepared, temporaries=made.temporaries)
-    launch = Launcher(buffers, load(made.text, made.outside), threads)
+    launch = Launcher(buffers, runnable(made), threads)
     return Kernel(program, target="cpu", source=made.text, launch=launch)(*arrays), made.text
 
 

@@ -12,7 +12,6 @@ from eqsatad.backends.cpu.code.source import Machine, Options, steps_of, write
 from eqsatad.backends.cpu.code.text import Module
 from eqsatad.backends.cpu.runtime import pool
 from eqsatad.backends.cpu.runtime.caches import Caches, described
-from eqsatad.backends.cpu.runtime.machine import load
 from eqsatad.backends.cpu.runtime.workspace import Workspaces
 from eqsatad.backends.cpu.tiles.choice import plan
 from eqsatad.backends.cpu.tiles.reuse import LINE, Loop, footprint, room, sources
@@ -26,6 +25,7 @@ from eqsatad.loops.nest import has_loop
 from eqsatad.terms import builders as ea
 from eqsatad.terms.nodes import Axis, Read
 from tests.loop_programs import conv_weight_gradient, index, lowered, place, reduced
+from tests.machine_code import runnable
 
 MACHINES = [Machine(64, 32), Machine(16, 16)]
 KIB = 1024
@@ -55,7 +55,7 @@ OUTPUTS = {
 def compiled(program, machine, threads=1, exact=False):
     made = write(program, machine, exact=exact)
     buffers = replace(program, temporaries=made.temporaries)
-    launch = Launcher(buffers, load(made.text, made.outside), threads)
+    launch = Launcher(buffers, runnable(made), threads)
     return Kernel(program, target="cpu", source=made.text, launch=launch)
 
 
@@ -129,7 +129,7 @@ def test_what_is_no_number_goes_through_strips(monkeypatch):
 def handed_out(program, threads):
     """How often the code of ``program`` asks a team of so many threads to share a step."""
     made = write(program, MACHINES[0])
-    code = load(made.text, made.outside)
+    code = runnable(made)
     asked = []
     kinds = [ctypes.c_void_p] * 3 + [ctypes.c_int64] * 3 + [ctypes.c_bool]
     share = ctypes.CFUNCTYPE(None, *kinds)(lambda *given: asked.append(given))

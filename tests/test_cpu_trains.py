@@ -11,6 +11,7 @@ from eqsatad.backends import build
 from eqsatad.backends.cpu.code.source import Machine
 from eqsatad.backends.cpu.code.tilewriter import spread
 from eqsatad.backends.cpu.runtime.caches import Caches
+from eqsatad.backends.cpu.tiles.kinds import Kind, decision
 from eqsatad.backends.cpu.tiles.tile import Tile
 from eqsatad.backends.cpu.tiles.trains import coupled, enough, passing, rows_of
 from eqsatad.loops.interpret import run
@@ -27,7 +28,7 @@ from tests.loop_programs import (
     place,
     reduced,
 )
-from tests.test_cpu import compiled
+from tests.test_cpu import compiled, planned
 
 A, B, C, D = (Placeholder(name, (index(65), index(32)), "float32") for name in "ABCD")
 
@@ -197,8 +198,8 @@ def test_strips_of_a_sum_over_images_follow_the_copy_of_each(images, kib):
 
 
 def test_a_copy_goes_through_what_sums_give_as_these_do():
-    """By rows of pixels, not of the images that it stores to."""
-    h, w, k = place(64, 100, name="h"), place(100, 3100, name="w"), reduced(100, "k")
+    """By rows of pixels, not of the images that it stores to; too long sums for panels."""
+    h, w, k = place(64, 400, name="h"), place(400, 3100, name="w"), reduced(400, "k")
     program = lowered(ea.compute((64, 3100), lambda n, p: ea.sum(h[n, k] * w[k, p], k), name="y"))
     arrays = arrays_for(program)
     machine = Machine(64, 32, caches=Caches(48 << 10, 2 << 20))
@@ -206,6 +207,6 @@ def test_a_copy_goes_through_what_sums_give_as_these_do():
     found = [kernel(*arrays)[0] for kernel in kernels]
     np.testing.assert_allclose(found[0], arrays[0] @ arrays[1], rtol=1e-4, atol=1e-4)
     np.testing.assert_array_equal(found[1], found[0])
-    kinds = [step.kind for step in kernels[0].report().steps]
-    assert kinds == ["transposing copy", "contraction", "transposing copy"]
+    kinds = [decision(step.body, step.tile).kind for step in planned(program, machine)]
+    assert kinds == [Kind.COPY, Kind.CONTRACTION, Kind.COPY]
     assert made(kernels[0].source)["step1.train"] == ["step1", "step2"]

@@ -79,6 +79,8 @@ class Expressions:
         self._digits: list[tuple[Expr, int]] = []
         self._scopes: list[dict[object, Value]] = []
         self._inside: dict[tuple[type[Expr], Expr], bool] = {}
+        # Whether what is read was read before is hidden from LLVM.
+        self._hides = False
 
     @contextmanager
     def scope(self) -> Iterator[None]:
@@ -86,6 +88,14 @@ class Expressions:
         self._scopes.append({})
         yield
         self._scopes.pop()
+
+    @contextmanager
+    def anew(self) -> Iterator[None]:
+        """What is read inside is loaded there, whether it is at hand from before or not."""
+        with self.scope():
+            before, self._hides = self._hides, True
+            yield
+            self._hides = before
 
     @contextmanager
     def within(self, place: Expr, last: int) -> Iterator[None]:
@@ -139,10 +149,18 @@ class Expressions:
         if entry is not None:
             offset = self._plus(offset, 1, entry)
         base = self.w.address(self.buffers[tensor], kind, offset, inside=inside)
+        if self._hides:
+            base = self._hidden(base, (tensor, offset))
         base = self.w.address(base, kind, number(delta, "i64"), inside=inside)
         if offsets is not None and stride:
             offsets = self.w.two("add", offsets, self.w.counting(point.lanes, stride))
         return Address(base, stride, offsets)
+
+    def _hidden(self, address: str, key: object) -> str:
+        """``address`` as an unknown one, the same for all that have the ``key``."""
+        if (found := self._known(key)) is None:
+            found = self._scopes[-1][key] = Value(self.w.hidden(address), "ptr")
+        return found.text
 
     def _looked_up(self, form: Linear, point: Point) -> tuple[Linear, Value | None]:
         """``form`` without what a table has of it, and the entry of the table, if there is one."""

@@ -341,6 +341,10 @@ class Writer:
         """What follows is not loaded before: LLVM would run out of registers for it."""
         self.line('call void asm sideeffect "", "~{memory}"()')
 
+    def hidden(self, address: str) -> str:
+        """``address``, of which LLVM is not to know that it has loaded from there before."""
+        return self.emit(f'call ptr asm sideeffect "", "=r,0"(ptr {address})', "ptr").text
+
     def get(self, slot: str, kind: str, lanes: int = 0) -> Value:
         """The value of a local."""
         return self.emit(f"load {spell(kind, lanes)}, ptr {slot}", kind, lanes)

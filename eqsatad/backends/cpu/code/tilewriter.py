@@ -126,10 +126,12 @@ class TileStatements(Statements):
     Where rows overlap, the sum is written out; see `overlap`.
     """
 
-    def __init__(self, of: Statements, tile: Tile) -> None:
+    def __init__(self, of: Statements, tile: Tile, panel: PanelWriter | None) -> None:
         super().__init__(of.w, of.expressions, of.vector)
+        self.panel = panel
         self.asked = tile.asked
         self.overlap = tile.overlap
+        self.apart = tile.apart
         self.fetcher = None if tile.fetches is None else FetchWriter(of.expressions, tile.fetches)
 
     def statement(self, statement: Statement, points: Sequence[Point]) -> None:
@@ -137,10 +139,20 @@ class TileStatements(Statements):
         if overlap is not None and isinstance(statement, For) and statement.axis is overlap.tap:
             with self.expressions.scope():
                 self.inside(statement, _written(overlap, points))
+        elif isinstance(statement, For) and statement.axis is self.apart and length(statement):
+            self._apart(statement, points)
         elif isinstance(statement, For) and len(points) >= MANY and _sums_up(statement):
             self._in_turns(statement, points)
         else:
             super().statement(statement, points)
+
+    def _apart(self, loop: For, points: Sequence[Point]) -> None:
+        """All turns of a short sum, each of which loads what it reads itself."""
+        start = self.expressions.value(loop.start, points[0])
+        for turn in range(length(loop) or 0):
+            here = Place(start, delta=turn)
+            with self.expressions.anew():
+                self.inside(loop, [point.at(loop.axis, here) for point in points])
 
     def _in_turns(self, loop: For, points: Sequence[Point]) -> None:
         """A sum of a known number of turns, several of them one after the other."""
@@ -161,6 +173,8 @@ class TileStatements(Statements):
                     self._first(each, point)
         if self.fetcher is not None:
             self.fetcher.inside(loop, points[0])
+        if self.panel is not None:
+            self.panel.inside(loop, points[0])
         super().inside(loop, points)
 
     def _first(self, asked: Asked, point: Point) -> None:
@@ -252,9 +266,9 @@ class TileWriter:
     ) -> None:
         self.w = w
         self.expressions = expressions
-        self.statements = TileStatements(statements, tile)
         self.tile = tile
         self.panel = None if tile.panel is None else PanelWriter(expressions, tile, tile.panel)
+        self.statements = TileStatements(statements, tile, self.panel)
         self.strips: PartWriter | None = None
         if kept is not None and tile.slices is not None:
             given = self.statements
@@ -280,7 +294,10 @@ class TileWriter:
                 return
             points = self._points(order, places)
             if self.panel is not None:
+                rows = self._along_lane + 1
                 self.panel.write(points, self._new_vectors(flat, places, taken))
+                pairs = zip(counts[rows:], places[rows:], strict=True)
+                self.panel.begin(self._numbered(number(0, "i64"), pairs))
             tile = self._numbered(flat, zip(counts[taken:], places[taken:], strict=True))
             if (fetcher := self.statements.fetcher) is not None:
                 fetcher.begin(tile, None if strip is None else strip.number)
@@ -305,10 +322,14 @@ class TileWriter:
                     for together in self._together(here):
                         self._sums(together)
 
+    @property
+    def _along_lane(self) -> int:
+        """Which of the loops over tiles goes along the lanes."""
+        return next(n for n, loop in enumerate(self.tile.order) if loop.axis is self.tile.lane)
+
     def _new_vectors(self, flat: Value, places: Sequence[Value], taken: int) -> Value:
         """Whether a tile is the first along the rows, or of the iterations, to read its vectors."""
-        zero = number(0, "i64")
-        lane = next(n for n, loop in enumerate(self.tile.order) if loop.axis is self.tile.lane)
+        zero, lane = number(0, "i64"), self._along_lane
 
         def first(rows: Sequence[Value]) -> Value:
             tests = (self.w.compare("icmp eq", place, zero) for place in rows)

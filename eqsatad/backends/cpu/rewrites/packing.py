@@ -43,6 +43,7 @@ from eqsatad.backends.cpu.rewrites.products import (
 )
 from eqsatad.backends.cpu.rewrites.repairs import again, transparent
 from eqsatad.backends.cpu.rewrites.results import kept, worth_keeping
+from eqsatad.backends.cpu.tiles import panels
 from eqsatad.backends.cpu.tiles.costs import ADD_UP
 from eqsatad.backends.cpu.tiles.effort import index
 from eqsatad.backends.cpu.tiles.fusion import fused
@@ -88,6 +89,8 @@ SCALAR = 2
 PAGE = 4096
 PAGES = 64
 LEAPING = 1.3
+# Vectors and rows of a tile that reads panels.
+LANES, ROWS = 3, 6
 # What tiles of sums with bounds need: vectors along the lanes, rows along one other axis, and the
 # most bytes from one of these to the next.
 VECTORS = 2
@@ -439,7 +442,7 @@ def _choice(products: Products, lane: Axis, lanes: int, keeps: bool) -> Choice |
     as_it_is = not keeps and all(lies)
     along = _stretch(products, lane) if as_it_is else extents[lane]
     vectors = points / along * ceil(along / lanes)
-    if any(layout.natural and _leaps(products, read, lane)
+    if any(layout.natural and _leaps(products, read, lane, lanes)
            for layout, read in zip(layouts, products.operands, strict=True)):  # fmt: skip
         vectors *= LEAPING
     vectors *= _sliding(products, lane, extents)
@@ -514,13 +517,26 @@ def _across(products: Products) -> bool:
     return max(shared) < SHARED and not any(each in ({1}, {0, 1}) for each in steps)
 
 
-def _leaps(products: Products, read: Read, lane: Axis) -> bool:
-    """Whether vectors of ``read`` come from more pages than a CPU keeps at hand, in turns."""
+def _leaps(products: Products, read: Read, lane: Axis, lanes: int) -> bool:
+    """Whether vectors of ``read`` come from more pages than a CPU keeps at hand, in turns.
+
+    What fits a panel is only copied from there.
+    """
     (*_, loop) = products.sums
     step = stride(read.tensor, read.indices, loop.axis)
     low, high = products.spans[loop.axis]
     width = BYTES[STORED[read.tensor.dtype]]
-    return lane in read.free and abs(step or 0) * width >= PAGE and high - low >= PAGES
+    far = lane in read.free and abs(step or 0) * width >= PAGE and high - low >= PAGES
+    return far and not _in_panels(products, read, lanes)
+
+
+def _in_panels(products: Products, read: Read, lanes: int) -> bool:
+    """Whether tiles are likely to read a panel of ``read``; see `panels`."""
+    extents = {axis: high - low + 1 for axis, (low, high) in products.spans.items()}
+    trips = prod(extents[loop.axis] for loop in products.sums)
+    size = BYTES[STORED[read.tensor.dtype]] * LANES * lanes * trips
+    often = _served(products, read, extents) >= ROWS * panels.OFTEN
+    return len(products.sums) == 1 and size <= panels.LARGEST and often
 
 
 def _sliding(products: Products, lane: Axis, extents: Mapping[Axis, int]) -> float:

@@ -11,9 +11,9 @@ from eqsatad.backends.cpu.code.scalars import BYTES, COMPUTED
 from eqsatad.backends.cpu.runtime.caches import Caches
 from eqsatad.backends.cpu.tiles.costs import Leaf, Work, cheapest
 from eqsatad.backends.cpu.tiles.fusion import fused, spelled_out
-from eqsatad.backends.cpu.tiles.modest import accessible, dealt, frugal, modest, whole
+from eqsatad.backends.cpu.tiles.modest import accessible, dealt, even, frugal, modest, whole
 from eqsatad.backends.cpu.tiles.overlap import overlapping, overlaps, summed
-from eqsatad.backends.cpu.tiles.sharing import sharing
+from eqsatad.backends.cpu.tiles.sharing import sharing, turned_apart
 from eqsatad.backends.cpu.tiles.slices import cut
 from eqsatad.backends.cpu.tiles.tile import (
     Overlap,
@@ -97,7 +97,9 @@ def plan(
     caches = caches or Caches()
     if not unknown:
         best = cheapest(tiles, work, caches)
-        return best if best is None or exact else sharing(best, registers)
+        if best is None:
+            return None
+        return turned_apart(best if exact else sharing(best, registers), registers)
     fitting = whole(list(tiles), work)
     if vectors is None:
         return cheapest(iter(fitting), work, caches)
@@ -148,7 +150,7 @@ def _candidates(
                 if _fits(count, counts, accumulators, registers):
                     tile = Tile(tuple(loops), body, loop.axis, wide[loop], False,
                                 {loop.axis: count, **counts})  # fmt: skip
-                    yield tile
+                    yield even(tile)
                     left = registers - accumulators * prod(tile.counts.values())
                     yield from overlapping(tile, ways, leaves[0].reads, left)
     if _branches_on_locals(body):

@@ -33,9 +33,10 @@ from eqsatad.loops.nest import Block, For, If, Store, expressions_of, statements
 from eqsatad.terms.nodes import FLOATS, Apply, Axis, Read
 from eqsatad.terms.walk import postorder
 
-# Cycles: a vector instruction, the latency of an addition, adding up the lanes of a vector.
+# Cycles: a vector instruction, the latency of an addition and a little that it waits for its turn,
+# adding up the lanes of a vector.
 ISSUE = 0.5
-LATENCY = 4.0
+LATENCY = 4.5
 ADD_UP = 12.0
 # Going on to the next values of a sum.
 STEP = 0.5
@@ -59,6 +60,9 @@ START = 10.0
 STALLED = 0.3
 # Lengths for which neighbours that are dealt out are to fit, which depends on the length.
 LENGTHS = (14, 28, 32, 64)
+# How many times as much tiles cost of which some have a neighbour less: these do not fill all
+# registers.
+DEALT = 1.05
 # The part of what a tile reads that may come again from beyond the nearest cache where strips are
 # to fit that, and from beyond the second.
 SLOWER_NEAR = 0.25
@@ -226,8 +230,11 @@ def cycles(tile: Tile, work: Work, caches: Caches | None) -> float:
 
 def _waste(tile: Tile, axis: Axis, extent: int) -> float:
     """How many times as many values of ``axis`` tiles take as there are."""
-    lengths = LENGTHS if axis is tile.dealt else (extent,)
-    return sum(tile.covered(axis, each) / each for each in lengths) / len(lengths)
+    if axis is not tile.dealt:
+        return tile.covered(axis, extent) / extent
+    if any(loop.axis is axis and length(loop) is not None for loop in tile.loops):
+        return DEALT
+    return sum(tile.covered(axis, each) / each for each in LENGTHS) / len(LENGTHS)
 
 
 def _coupled(tile: Tile, work: Work) -> list[tuple[Store, Store]]:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from math import ceil
 
 from eqsatad.backends.cpu.runtime.caches import Caches
 from eqsatad.backends.cpu.tiles.costs import Work, cheapest, cycles
-from eqsatad.backends.cpu.tiles.tile import Tile, stride
+from eqsatad.backends.cpu.tiles.tile import Tile, length, stride
 from eqsatad.terms.nodes import Axis
 
 # By how much a tile may cost more than the cheapest if it asks for less, by the number of vectors
@@ -25,6 +26,9 @@ NEAR = 1.15
 MOST = 8
 # Neighbours below which it is not worth having tiles with one less.
 FEWEST = 4
+# The same along loops of known length, and how many times as many values as there are all tiles
+# have to take else.
+LEAST, VAIN = 3, 1.04
 
 
 def whole(tiles: Sequence[Tile], work: Work) -> list[Tile]:
@@ -53,6 +57,22 @@ def dealt(tile: Tile, unknown: Collection[Axis]) -> Tile:
     if tile.inner or most is None or rows[most] < FEWEST:
         return tile
     return replace(tile, dealt=most)
+
+
+def even(tile: Tile) -> Tile:
+    """``tile`` with neighbours dealt out along a loop of known length that it would leave early.
+
+    All tiles together then take every value of the loop once, and not some of them twice.
+    """
+    extents = {loop.axis: length(loop) or 0 for loop in tile.loops if loop.axis is not tile.lane}
+    wasted = {axis: tile.covered(axis, n) / n for axis, n in extents.items() if n}
+    axis = max(wasted, key=wasted.__getitem__, default=None)
+    if axis is None or wasted[axis] < VAIN or tile.counts.get(axis, 1) < LEAST:
+        return tile
+    given = replace(tile, dealt=axis)
+    fewest = ceil(extents[axis] / given.step(axis)) * given.fewest(axis)
+    # Where all tiles would have one less, those are tiles of their own.
+    return given if fewest < extents[axis] else tile
 
 
 def modest(

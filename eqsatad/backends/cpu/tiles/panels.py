@@ -41,7 +41,8 @@ def panelled(tile: Tile | None, program: LoopProgram, caches: Caches) -> Tile | 
         return tile
     place = next(n for n, loop in enumerate(tile.order) if loop.axis is lane)
     rows = tile.order[place + 1 :]
-    if prod(-(-(length(loop) or 0) // tile.step(loop.axis)) for loop in rows) < OFTEN:
+    turns = prod(-(-(length(loop) or 0) // tile.step(loop.axis)) for loop in rows)
+    if turns < OFTEN:
         return tile
     (loop,) = tower(tile.body)
     along = {lane: length(tile.order[place]), loop.axis: length(loop)}
@@ -51,7 +52,8 @@ def panelled(tile: Tile | None, program: LoopProgram, caches: Caches) -> Tile | 
         whole = footprint(read, {axis: float(extent or 1) for axis, extent in along.items()})
         pays = _pays(size, whole, caches) and read.tensor in program.inputs
         if pays and inside == set(along) and _in_rows(read, lane):
-            return _with(tile, lane, loop, read, fresh_names(program)(f"{read.tensor.name}_panel"))
+            name = fresh_names(program)(f"{read.tensor.name}_panel")
+            return _with(tile, lane, loop, read, name, turns)
     return tile
 
 
@@ -67,7 +69,7 @@ def _simple(tile: Tile, lane: Axis) -> bool:
     if not tile.lanes or not has_loop(tile.body) or not sums(tile.body):
         return False
     special = (tile.inner, tile.turned, tile.strips, tile.slices, tile.block, tile.columns)
-    if any(special) or tile.sure or tile.dealt or tile.rolling:
+    if any(special) or tile.sure or tile.rolling:
         return False
     extents = {loop.axis: length(loop) or 0 for loop in (*tile.loops, *tower(tile.body))}
     known = all(extents.values()) and len(tower(tile.body)) == 1
@@ -80,15 +82,20 @@ def _in_rows(read: Read, lane: Axis) -> bool:
     return plain and stride(read.tensor, read.indices, lane) == 1
 
 
-def _with(tile: Tile, lane: Axis, loop: For, read: Read, name: str) -> Tile:
-    """``tile`` with a panel ``name`` of ``read`` for all values of ``loop``."""
+def _with(tile: Tile, lane: Axis, loop: For, read: Read, name: str, turns: int) -> Tile:
+    """``tile`` with a panel ``name`` of ``read`` for all values of ``loop``.
+
+    What one tile would ask for, so many ``turns`` of tiles ask for one after the other.
+    """
     shape = (length(loop) or 0, tile.step(lane))
     extents = tuple(Const(extent, "index") for extent in shape)
     copy = Placeholder(name, extents, read.tensor.dtype)
     begin = fresh(lane, {axis.name for axis in (*read.free, *(each.axis for each in tile.loops))})
     copied = Read(copy, (_minus(loop.axis, loop.start), _minus(lane, begin)))
-    panel = Panel(read, copied, loop, begin)
-    return replace(tile, body=replaced(tile.body, {read: copied}), panel=panel)
+    asked = tuple(each for each in tile.asked if each.read is not read)
+    asking = turns if len(asked) < len(tile.asked) else 0
+    panel = Panel(read, copied, loop, begin, asking)
+    return replace(tile, body=replaced(tile.body, {read: copied}), panel=panel, asked=asked)
 
 
 def _minus(value: Expr, other: Expr) -> Expr:

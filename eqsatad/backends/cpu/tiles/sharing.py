@@ -4,10 +4,15 @@ A gradient for a volume adds up, at every place, a few neighbours along each axi
 takes several places along one of these, what a row loads for a neighbour is what the next row loads
 for the neighbour before. The innermost loop is written out if it is short, so that such vectors are
 loaded once. A sum whose order matters is left as it is.
+
+Where all turns of a short innermost loop together read more than there is room for in registers,
+they are kept apart: LLVM would load at once whatever two of them have in common, and put
+accumulators away for it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import product
 from math import prod
@@ -36,6 +41,18 @@ def sharing(tile: Tile, registers: int) -> Tile:
     return replace(tile, body=_inmost(tile.body, loops, best))
 
 
+def turned_apart(tile: Tile, registers: int) -> Tile:
+    """``tile`` with the turns of a short innermost loop apart, if they do not fit ``registers``."""
+    accumulators = len(carried(tile.body)) * prod(tile.counts.values())
+    if not accumulators or not tile.lanes or tile.inner or tile.overlap is not None:
+        return tile
+    loops = tower(tile.body)
+    if not _short(loops[-1]) or _bounds(loops[-1], loops):
+        return tile
+    loaded = sum(_places(read, tile, loops[-1]) for read in _reads(loops))
+    return tile if accumulators + loaded <= registers else replace(tile, apart=loops[-1].axis)
+
+
 def _short(loop: For) -> bool:
     return 0 < (length(loop) or 0) <= SHORT
 
@@ -52,8 +69,12 @@ def _part(tile: Tile, loop: For) -> float:
 
 def _loaded(tile: Tile, loop: For) -> int:
     """How many vectors all turns of ``loop`` load, each of them once."""
-    reads = dict.fromkeys(reads_of(tower(tile.body)[-1].body))
-    return sum(_places(read, tile, loop) for read in reads if tile.lane in read.free)
+    reads = (read for read in _reads(tower(tile.body)) if tile.lane in read.free)
+    return sum(_places(read, tile, loop) for read in reads)
+
+
+def _reads(loops: list[For]) -> Iterable[Read]:
+    return dict.fromkeys(reads_of(loops[-1].body))
 
 
 def _places(read: Read, tile: Tile, loop: For) -> int:

@@ -161,12 +161,15 @@ class Panel:
     """What ``read`` is in a sum over ``loop``, as ``copied`` for the tiles along rows.
 
     Vectors of the copy begin where those of the tiles do, at the value ``begin`` of the lane axis.
+    The tiles that read it, ``asking`` in turns, ask for what the next one is copied from; 0 if that
+    is near anyway.
     """
 
     read: Read
     copied: Read
     loop: For
     begin: Axis
+    asking: int
 
 
 @dataclass(frozen=True)
@@ -180,8 +183,9 @@ class Tile:
     ``columns`` says that the vectors of a tile run one after the other, each with all its rows.
     ``sure`` are the axes along which it is only run where it fits, see `needs`. Some tiles have one
     neighbour less along the axis ``dealt``, so that all together cover the loop but not more. For
-    ``asked`` and the bytes ``claimed``, see `ahead`, for ``rolling`` and ``overlap`` the modules of
-    that name, for ``panel``, which ``body`` reads, see `panels`, and for ``fetches`` that module.
+    ``asked`` and the bytes ``claimed``, see `ahead`, for the sum that is ``apart`` see `sharing`,
+    for ``rolling`` and ``overlap`` the modules of that name, for ``panel``, which ``body`` reads,
+    see `panels`, and for ``fetches`` that module.
     """
 
     loops: tuple[For, ...]
@@ -201,6 +205,7 @@ class Tile:
     claimed: int = 0
     rolling: Rolling | None = None
     overlap: Overlap | None = None
+    apart: Axis | None = None
     panel: Panel | None = None
     fetches: Fetches | None = None
 
