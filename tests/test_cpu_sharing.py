@@ -7,9 +7,11 @@ from eqsatad.backends.cpu import prepare
 from eqsatad.backends.cpu.code.source import Machine, Options, steps_of
 from eqsatad.backends.cpu.code.text import Module
 from eqsatad.backends.cpu.tiles.strips import carried, tower
+from eqsatad.backends.cpu.tiles.tile import length
 from eqsatad.loops.interpret import run
 from eqsatad.terms import builders as ea
-from tests.loop_programs import lowered, place, reduced
+from tests.loop_programs import conv_input_gradient, lowered, place, reduced
+from tests.test_cpu import planned
 from tests.test_cpu_strips import arrays_for, compiled, values
 
 MACHINE = Machine(64, 32)
@@ -62,3 +64,34 @@ def test_results_are_those_of_the_interpreter(gap):
     (found,) = compiled(program, MACHINE)(*arrays)
     # Tens of terms of size one, added up in another order.
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+FEW = Machine(32, 16)
+
+
+def apart(program):
+    """The only tile of ``program`` that keeps the turns of a sum apart."""
+    tiles = (step.tile for step in planned(program, FEW) if step.tile is not None)
+    (tile,) = (tile for tile in tiles if tile.apart is not None)
+    return tile
+
+
+def test_turns_that_registers_have_no_room_for_are_apart():
+    """Pixels that three taps of a row share would take registers from what is added up."""
+    program = lowered(conv_input_gradient(2, 16, 16, 12, 3, 1))
+    tile = apart(program)
+    assert tile.apart is tower(tile.body)[-1].axis
+    arrays = arrays_for(program)
+    given = {each.name: values(array) for each, array in zip(program.inputs, arrays, strict=True)}
+    (expected,) = run(program, given).outputs
+    (found,) = compiled(prepare(program, FEW), FEW)(*arrays)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("width", "uneven"), [(12, False), (28, True)])
+def test_rows_that_tiles_do_not_divide_are_dealt_out(width, uneven):
+    """Of 28 pixels some tiles take six and some five, of 12 all of them six."""
+    tile = apart(lowered(conv_input_gradient(2, 64, 64, width, 3, 1)))
+    assert (tile.dealt is not None) == uneven
+    for loop in tile.loops:
+        assert tile.covered(loop.axis, length(loop)) == length(loop)
