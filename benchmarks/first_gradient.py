@@ -77,7 +77,8 @@ def jax(stages: Stages, row: str, small: bool) -> None:
 
     def gradient(given: Any, head: Any) -> Any:
         def forward(*values: Any) -> Any:
-            return problem.jax(jax, {**given, **dict(zip(problem.wrt, values, strict=True))})
+            function = problem.at_will or problem.jax
+            return function(jax, {**given, **dict(zip(problem.wrt, values, strict=True))})
 
         _, backward = jax.vjp(forward, *(given[name] for name in problem.wrt))
         return backward(head)

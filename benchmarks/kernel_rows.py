@@ -18,6 +18,7 @@ from benchmarks.peers import (
     apart,
     error,
     in_rounds,
+    jax_call,
     objection,
 )
 from eqsatad.counting import counted
@@ -27,6 +28,8 @@ from eqsatad.terminal import bar
 LIMIT = 12.0
 # The part of its bytes that a kernel writes which only reads, more or less.
 LITTLE = 0.1
+# The contender that is jax where it saves what it likes.
+AT_WILL = "jax at will"
 
 
 @dataclass(frozen=True)
@@ -66,8 +69,10 @@ class Limits:
 class Timing:
     """One row: the least seconds of each contender, and the largest relative error of ours.
 
-    ``without`` says of the peers that do not count why that is. ``work`` is what our kernel
-    computes and moves, within ``limits``; ``first`` the seconds until it could be called.
+    ``without`` says of the peers that do not count why that is. ``at_will`` are the seconds of jax
+    where its forward pass saves what it likes, if that is not what the row gives; it is no peer.
+    ``work`` is what our kernel computes and moves, within ``limits``; ``first`` the seconds until
+    it could be called.
     """
 
     id: str
@@ -79,6 +84,7 @@ class Timing:
     work: Work
     limits: Limits
     first: float
+    at_will: float | None = None
 
     @property
     def best(self) -> str:
@@ -149,20 +155,35 @@ class Row:
         work = work_of(kernel, problem)
         probes = {**products(work.operations), **memory()}
         calls = {**own, **counting, **{limit: probe.call for limit, probe in probes.items()}}
+        if problem.at_will is not None and "jax" in counting:
+            calls[AT_WILL] = jax_call(problem, problem.at_will)
         return Row(name, case, calls, probes, without, worst, work, first)
 
     def timing(self, seconds: Mapping[str, float], outside: Mapping[str, Outcome]) -> Timing:
         """What was measured in rounds, and of the peers ``outside`` of them."""
         times = dict(seconds)
         limits = Limits.of(self.probes, {limit: times.pop(limit) for limit in self.probes})
-        ours, opencl = times.pop("ours"), times.pop("opencl", None)
+        ours, opencl, at_will = (
+            times.pop("ours"),
+            times.pop("opencl", None),
+            times.pop(AT_WILL, None),
+        )
         without = {**self.without, **{peer: each.reason for peer, each in outside.items()}}
         without = {peer: reason for peer, reason in without.items() if reason}
         times |= {peer: each.seconds for peer, each in outside.items() if peer not in without}
         if not times:
             raise RuntimeError(f"no peer computes {self.name}: {without}")
         return Timing(
-            self.name, ours, opencl, times, without, self.error, self.work, limits, self.first
+            id=self.name,
+            ours=ours,
+            opencl=opencl,
+            peers=times,
+            without=without,
+            error=self.error,
+            work=self.work,
+            limits=limits,
+            first=self.first,
+            at_will=at_will,
         )
 
 

@@ -56,13 +56,17 @@ def torch_call(problem: Problem) -> Call:
     return lambda: torch.autograd.grad(result, wrt, arrays["H"], retain_graph=True)
 
 
-def jax_call(problem: Problem) -> Call:
-    """The compiled backward pass of jax alone, its forward pass done before."""
+def jax_call(problem: Problem, function: Callable[[Any, Any], Any] | None = None) -> Call:
+    """The compiled backward pass of jax alone, its forward pass done before.
+
+    It is that of ``problem.jax`` unless another ``function`` is given.
+    """
     jax = import_module("jax")
     arrays = {name: jax.numpy.asarray(array) for name, array in problem.arrays.items()}
 
     def forward(*values: Any) -> Any:
-        return problem.jax(jax, {**arrays, **dict(zip(problem.wrt, values, strict=True))})
+        given = {**arrays, **dict(zip(problem.wrt, values, strict=True))}
+        return (function or problem.jax)(jax, given)
 
     _, backward = jax.vjp(forward, *(arrays[name] for name in problem.wrt))
     # What the forward pass saved is an argument: as a constant it would be folded for minutes.

@@ -21,8 +21,8 @@ from benchmarks import peers, tinygrad_peer
 from benchmarks.halide_peer import halide_call, unguarded
 from benchmarks.kernel_cases import CASES, Case, Gradient, Problem, cumsum, drawn, placeholder
 from benchmarks.kernel_limits import memory, products
-from benchmarks.kernel_rows import Limits, Row, Timing, Work
-from benchmarks.kernels import missing, parsed
+from benchmarks.kernel_rows import AT_WILL, Limits, Row, Timing, Work
+from benchmarks.kernels import at_will, missing, parsed
 from benchmarks.peers import Apart, Outcome, error, in_rounds, least, objection, tried
 from benchmarks.random_kernels import resized
 from benchmarks.tinygrad_peer import ZIG, compiler, tinygrad_call
@@ -232,6 +232,45 @@ def test_reasons_are_said_once() -> None:
         for name, reason in (("W1", "no"), ("W2", "wrong"), ("W3", "no"))
     ]
     assert missing(rows) == ["halide, W1, W3: no", "halide, W2: wrong"]
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if small(name).at_will])
+def test_jax_has_what_the_row_gives(name: str) -> None:
+    jax = pytest.importorskip("jax", reason="JAX is not installed: pip install eqsatad[test-jax]")
+    problem = small(name)
+    assert problem.at_will is not None
+    given = {name: jax.numpy.asarray(array) for name, array in problem.arrays.items()}
+
+    def saved(function: Any) -> list[Any]:
+        """What the backward pass of ``function`` has beside its head."""
+
+        def forward(*values: Any) -> Any:
+            return function(jax, {**given, **dict(zip(problem.wrt, values, strict=True))})
+
+        _, backward = jax.vjp(forward, *(given[name] for name in problem.wrt))
+        return [np.asarray(leaf) for leaf in jax.tree.leaves(backward)]
+
+    def is_given(array: Any) -> bool:
+        return any(
+            array.shape == each.shape and np.allclose(array, each) for each in given.values()
+        )
+
+    assert all(is_given(array) for array in saved(problem.jax))
+    assert not all(is_given(array) for array in saved(problem.at_will))
+    for function in (problem.jax, problem.at_will):
+        assert error(problem, peers.jax_call(problem, function)()) <= CLOSE
+
+
+def test_what_jax_saves_at_will_is_said_and_not_counted() -> None:
+    case = Case(cumsum, SMALL, SMALL)
+    timing = Row.of("W14", case, ["numpy"], opencl=False).timing
+    seconds = {"products": 1.0, "registers": 1.0, "copied": 1.0, "read": 1.0}
+    found = timing({**seconds, "ours": 2e-6, "numpy": 4e-6, AT_WILL: 1e-6}, {})
+    assert found.ratio == 2
+    assert at_will([found]) == [
+        "jax, W14: 1 where it saves what it likes, 0.50 of ours; not counted"
+    ]
+    assert not at_will([timing({**seconds, "ours": 2e-6, "numpy": 4e-6}, {})])
 
 
 def test_peers_are_asked_for() -> None:
