@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from eqsatad.backends.cpu import Launcher, prepare
-from eqsatad.backends.cpu.code import source
+from eqsatad.backends.cpu.code import driver, source
 from eqsatad.backends.cpu.code.source import Machine, Options, steps_of, write
 from eqsatad.backends.cpu.code.text import Module
 from eqsatad.backends.cpu.runtime import pool
@@ -24,6 +24,7 @@ from eqsatad.loops.lower import lower
 from eqsatad.loops.nest import has_loop
 from eqsatad.terms import builders as ea
 from eqsatad.terms.nodes import Axis, Read
+from eqsatad.terms.ranges import interval
 from tests.loop_programs import conv_weight_gradient, index, lowered, place, reduced
 from tests.machine_code import runnable
 
@@ -152,6 +153,33 @@ def test_one_thread_goes_through_all_strips_at_once(monkeypatch):
     cut(monkeypatch, 1, 16)
     assert handed_out(program, 1) == 0
     assert handed_out(program, 2) == 1
+
+
+def test_several_threads_make_one_round_of_strips_after_the_other(monkeypatch):
+    """What a strip reads is then read by each thread once, not for each of its chunks."""
+    program = lowered(product(512, 64, 512))
+    cut(monkeypatch, 1, 4)
+    (step,) = steps_of(program, Module(64), Options.of(program, MACHINES[0], exact=False))
+    work, _ = interval(step.share.effort)
+    monkeypatch.setattr(driver, "ALONE", 0)
+    for rounds in (1, 3, 16):
+        monkeypatch.setattr(source, "ROUND", work // rounds)
+        assert handed_out(program, 2) == rounds
+        assert handed_out(program, 1) == 0
+
+
+@pytest.mark.parametrize("name", ["tiles that overlap", "what is done to the sum", "two loops"])
+def test_rounds_and_threads_change_no_bit_of_a_result(name, monkeypatch):
+    program = lowered(OUTPUTS[name])
+    arrays = arrays_for(program)
+    cut(monkeypatch, 1, 3)
+    monkeypatch.setattr(driver, "ALONE", 0)
+    found = []
+    for least in (10**12, 1):
+        monkeypatch.setattr(source, "ROUND", least)
+        found += [compiled(program, MACHINES[0], threads)(*arrays)[0] for threads in (1, 2, 5)]
+    for one in found[1:]:
+        np.testing.assert_array_equal(one, found[0])
 
 
 def test_accumulators_are_kept_for_every_tile():

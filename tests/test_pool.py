@@ -36,9 +36,9 @@ KEPT = []
 class Fresh:
     """A pool of its own, called from Python with chunks in Python."""
 
-    def __init__(self, shy=0, changed=lambda text: text):
+    def __init__(self, shy=0, changed=lambda text: text, rising=pool.RISING):
         architecture, *_ = host().triple.split("-")
-        self.code = load(changed(pool.source(architecture, shy)), pool.OUTSIDE)
+        self.code = load(changed(pool.source(architecture, shy, rising)), pool.OUTSIDE)
         KEPT.append(self.code)
         self._share = SHARE(self.code.address("share"))
         self._count = ctypes.CFUNCTYPE(ctypes.c_int64)(self.code.address("count"))
@@ -222,17 +222,32 @@ def test_after_a_while_all_is_as_before():
     meet(fresh, 2)
 
 
-def test_who_called_in_vain_shares_nothing_for_a_while():
+def called_in_vain(rising):
+    """A pool of which the one thread sleeps and hears nothing, after a job that called it."""
     calling = "call i32 @pthread_cond_signal(ptr @called)"
-    fresh = Fresh(shy=1000, changed=lambda text: text.replace(calling, "add i32 0, 0"))
+    fresh = Fresh(
+        shy=1000, changed=lambda text: text.replace(calling, "add i32 0, 0"), rising=rising
+    )
     unequal(fresh, 0.1, 0.0)
     time.sleep(0.1)
-    # The one thread sleeps and hears nothing.
     fresh.share(2, slow(set(), 0.02), 0, 2, 1)
+    return fresh
+
+
+def test_who_called_in_vain_shares_nothing_for_a_while():
+    fresh = called_in_vain(pool.RISING)
     # This would start another thread.
     fresh.share(3, slow(set(), 0.0), 0, 3, 1)
     assert fresh.threads == 1
     assert not fresh.willing(3)
+
+
+def test_a_thread_has_time_to_get_up():
+    """40 milliseconds are not enough here, twice as many are."""
+    fresh = called_in_vain(rising=60_000_000)
+    assert fresh.willing(2)
+    fresh.share(2, slow(set(), 0.02), 0, 2, 1)
+    assert not fresh.willing(2)
 
 
 def test_a_team_of_several_is_willing_until_it_has_lost_by_it():
@@ -250,6 +265,39 @@ needs_two = pytest.mark.skipif(threads.available() < 2, reason="there is one CPU
 needs_affinity = pytest.mark.skipif(
     not hasattr(os, "sched_setaffinity"), reason="threads cannot choose their CPU here"
 )
+
+
+def allowed_elsewhere():
+    """The CPUs that each thread of this process may use, but for the one that asks."""
+    tasks = Path("/proc/self/task").iterdir()
+    others = [int(task.name) for task in tasks if int(task.name) != threading.get_native_id()]
+    return {task: os.sched_getaffinity(task) for task in others}
+
+
+@needs_two
+@needs_affinity
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are not listed here")
+def test_a_thread_sleeps_where_the_caller_is_not(fresh):
+    """So that it is not woken where it would have to wait for the caller."""
+    before, allowed, caller, awake = allowed_elsewhere(), os.sched_getaffinity(0), me(), []
+
+    def chunk(begin, end):
+        if me() != caller:
+            awake.append(os.sched_getaffinity(0))
+        time.sleep(0.02)
+
+    fresh.share(2, chunk, 0, 2, 1)
+    home = min(allowed)
+    os.sched_setaffinity(0, {home})
+    try:
+        fresh.share(2, chunk, 0, 2, 1)
+        time.sleep(0.1)
+    finally:
+        os.sched_setaffinity(0, allowed)
+    (asleep,) = (cpus for task, cpus in allowed_elsewhere().items() if task not in before)
+    assert asleep == allowed - {home}
+    fresh.share(2, chunk, 0, 2, 1)
+    assert awake == [allowed] * 3
 
 
 @needs_two

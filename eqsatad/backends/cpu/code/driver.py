@@ -1,7 +1,8 @@
 """The function that makes all steps of a program, alone or with a team of threads.
 
 A step over a parallel loop is made in chunks whose number does not depend on the threads, so
-neither do the results. Steps over the same rows are made chunk by chunk in turns; see `train`. One
+neither do the results. Sums in strips, whose order no chunk has to do with, are made in fewer
+chunks by fewer threads. Steps over the same rows are made chunk by chunk in turns; see `train`. One
 thread keeps what only they use in the same place for all chunks.
 """
 
@@ -29,8 +30,8 @@ ALONE, AWAKE = 20_000_000, 50_000_000
 # How many chunks a step is made in, so that all threads are done at once, and the picoseconds that
 # a chunk takes at least, as each begins anew, and at most, as none can be taken back.
 CHUNKS, SMALLEST, CHUNK = 16, 4_000_000, 20_000_000
-# What one of sums in strips takes: each goes through all that its tiles read from the beginning.
-CHUNK_IN_STRIPS = 120_000_000
+# How many chunks of each round of strips there are for a thread.
+PARTS = 3
 WORD = 8
 # The function that makes any step of a program of sizes, without and with strips.
 SHARE = {False: "share", True: "share_strips"}
@@ -55,7 +56,7 @@ class Driver:
         expressions = Expressions(w, {}, sizes)
         team = argument(w, 0, "ptr")
         if sizes:
-            for strips in sorted(set(map(_in_strips, steps))):
+            for strips in sorted({_rounds(step) is not None for step in steps}):
                 self._share(strips=strips)
         for step in steps:
             guard = step.guard if not isinstance(step, Train) else TRUE
@@ -73,18 +74,24 @@ class Driver:
         start, stop, work = (
             expressions.value(expr, Point()) for expr in (share.start, share.stop, share.effort)
         )
-        strips = _in_strips(step)
+        rounds = _rounds(step)
         if self.program.sizes:
-            given = ", ".join(each.typed for each in (start, stop, work))
-            w.line(f"call void @{SHARE[strips]}(ptr @{step.name}, ptr %args, {given}) noinline")
+            values = [start, stop, work]
+            if rounds is not None:
+                values += [Value(rounds.function, "ptr"), rounds.number]
+            given = ", ".join(each.typed for each in values)
+            name = SHARE[rounds is not None]
+            w.line(f"call void @{name}(ptr @{step.name}, ptr %args, {given}) noinline")
             return
         blocks = step.passing if isinstance(step, Train) else {}
         places = {self.words[tensor]: size for tensor, size in blocks.items()}
         passing = Passing(1 + len(self.words), places)
         if isinstance(step, Train) and not step.enough:
             self._few(w, expressions, team, step, passing)
+        elif rounds is not None:
+            _in_rounds(w, team, f"@{step.name}", (start, stop, work), rounds)
         else:
-            _shared(w, team, f"@{step.name}", (start, stop, work), strips=strips, passing=passing)
+            _shared(w, team, f"@{step.name}", (start, stop, work), passing)
 
     def _few(
         self, w: Writer, expressions: Expressions, team: Value, train: Train, passing: Passing
@@ -104,9 +111,26 @@ class Driver:
         team = argument(w, 0, "ptr")
         given = [Value(f"%{name}", "i64") for name in ("start", "stop", "work")]
         start, stop, work = given
-        _shared(w, team, "%step", (start, stop, work), strips=strips)
+        if strips:
+            rounds = Rounds("%round", Value("%rounds", "i64"))
+            given += [Value(rounds.function, "ptr"), rounds.number]
+            _in_rounds(w, team, "%step", (start, stop, work), rounds)
+        else:
+            _shared(w, team, "%step", (start, stop, work))
         parameters = ["ptr %step", "ptr %args", *(value.typed for value in given)]
         w.finish(SHARE[strips], parameters, "internal ")
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """The ``number`` of rounds of a step in strips, and the function of a range of all of them.
+
+    All threads make a round before any begins the next one. Each is as many iterations as the step
+    has, so that round and iteration are one number.
+    """
+
+    function: str
+    number: Value
 
 
 @dataclass(frozen=True)
@@ -128,8 +152,11 @@ class Passing:
         return copy
 
 
-def _in_strips(step: Step | Train) -> bool:
-    return not isinstance(step, Train) and step.kept is not None
+def _rounds(step: Step | Train) -> Rounds | None:
+    """The rounds of ``step``, if its sums are kept between parts of them."""
+    if isinstance(step, Train) or step.kept is None:
+        return None
+    return Rounds(f"@{step.in_rounds}", number(step.rounds, "i64"))
 
 
 def _shared(
@@ -137,33 +164,63 @@ def _shared(
     team: Value,
     step: str,
     share: tuple[Value, Value, Value],
-    *,
-    strips: bool,
     passing: Passing | None = None,
 ) -> None:
-    """``step`` by the ``team`` if it is worth it, else in chunks, or in one if it has ``strips``.
+    """``step`` by the ``team`` if it is worth it, else in the same chunks by one thread.
 
-    Strips are cut for all tiles that one call runs, so few calls read their operands seldom.
-    One thread keeps what is ``passing`` in one place.
+    That one keeps what is ``passing`` in one place.
     """
     start, stop, work = share
     count = w.two("sub", stop, start)
-    limits = (CHUNK_IN_STRIPS, CHUNK_IN_STRIPS) if strips else (min(SMALLEST, CHUNK), CHUNK)
-    chunk = _chunk(w, work, count, limits)
-    there = _there(w, team)
-    big = w.compare("icmp sgt", work, number(ALONE, "i64"))
-    several = w.compare("icmp sgt", count, chunk)
-    shared = w.two("and", there, w.two("and", big, several))
-    if strips or (passing is not None and passing.places):
+    chunk = _chunk(w, work, count)
+    shared = _worth(w, team, work, w.compare("icmp sgt", count, chunk))
+    if passing is not None and passing.places:
         shared = _willing(w, team, shared)
-    long = w.compare("icmp sgt", work, number(AWAKE, "i64"))
-    arguments = [team, Value(step, "ptr"), Value("%args", "ptr"), start, stop, chunk, long]
-    given = ", ".join(argument.typed for argument in arguments)
     with w.when(shared):
-        function = w.load("ptr", 0, team.text, WORD)
-        w.line(f"call void {function.text}({given})")
+        _handed_out(w, team, step, (start, stop, chunk), work)
     with w.when(w.two("xor", shared, Value("true", "i1"))):
-        _alone(w, step, start, stop, count if strips else chunk, passing)
+        _alone(w, step, start, stop, chunk, passing)
+
+
+def _in_rounds(
+    w: Writer, team: Value, step: str, share: tuple[Value, Value, Value], rounds: Rounds
+) -> None:
+    """``step`` in ``rounds`` by the ``team`` if it is worth it, else by one thread in one call.
+
+    Strips are cut for all tiles that one call runs. So chunks are long, and threads that make one
+    round after the other read what a strip needs few times.
+    """
+    start, stop, work = share
+    one = number(1, "i64")
+    count = w.two("sub", stop, start)
+    work = w.two("sdiv", work, rounds.number)
+    shared = _willing(w, team, _worth(w, team, work, w.compare("icmp sgt", count, one)))
+    with w.when(shared):
+        limit = w.load("ptr", 0, w.address(team.text, "i64", one), WORD)
+        parts = w.two("mul", w.load("i64", 0, limit.text, WORD), number(PARTS, "i64"))
+        chunk = w.two("sdiv", w.two("add", count, w.two("sub", parts, one)), parts)
+        with w.loop(number(0, "i64"), rounds.number) as turn:
+            before = w.two("mul", turn, count)
+            first, last = (w.two("add", before, end) for end in (start, stop))
+            _handed_out(w, team, rounds.function, (first, last, chunk), work)
+    with w.when(w.two("xor", shared, Value("true", "i1"))):
+        _alone(w, step, start, stop, count, None)
+
+
+def _worth(w: Writer, team: Value, work: Value, several: Value) -> Value:
+    """Whether there is a ``team``, ``several`` chunks, and enough ``work``."""
+    big = w.compare("icmp sgt", work, number(ALONE, "i64"))
+    return w.two("and", _there(w, team), w.two("and", big, several))
+
+
+def _handed_out(
+    w: Writer, team: Value, step: str, share: tuple[Value, Value, Value], work: Value
+) -> None:
+    """A range of ``step`` in chunks, shared by a ``team``."""
+    function = w.load("ptr", 0, team.text, WORD)
+    long = w.compare("icmp sgt", work, number(AWAKE, "i64"))
+    given = [team, Value(step, "ptr"), Value("%args", "ptr"), *share, long]
+    w.line(f"call void {function.text}({', '.join(each.typed for each in given)})")
 
 
 def _there(w: Writer, team: Value) -> Value:
@@ -181,12 +238,12 @@ def _willing(w: Writer, team: Value, wanted: Value) -> Value:
     return w.get(slot, "i1")
 
 
-def _chunk(w: Writer, work: Value, count: Value, limits: tuple[int, int]) -> Value:
-    """How many iterations make a chunk of one part of ``work``, within ``limits``."""
+def _chunk(w: Writer, work: Value, count: Value) -> Value:
+    """How many iterations make a chunk of one part of ``work``, neither too short nor too long."""
     one = number(1, "i64")
     each = w.two("sdiv", work, w.intrinsic("smax", count, one))
     part = w.two("sdiv", work, number(CHUNKS, "i64"))
-    least, most = (number(limit, "i64") for limit in limits)
+    least, most = (number(limit, "i64") for limit in (min(SMALLEST, CHUNK), CHUNK))
     wanted = w.intrinsic("smin", w.intrinsic("smax", part, least), most)
     many = w.two("sdiv", wanted, w.intrinsic("smax", each, one))
     return w.intrinsic("smax", many, one)

@@ -8,7 +8,7 @@ team of threads (or 0), then every buffer's address, then every size; see `drive
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from eqsatad.backends.blocks import buffers_of, groups, touched
@@ -44,6 +44,7 @@ from eqsatad.terms.linear import normal
 from eqsatad.terms.nodes import TRUE, Apply, Const, Expr, Tensor
 from eqsatad.terms.ops import FLOORDIV, NOT
 from eqsatad.terms.presburger import empty
+from eqsatad.terms.ranges import interval
 from eqsatad.terms.walk import conjunction
 
 # How much faster than `effort` assumes are nests that are run by tiles, or scheduled by hand; and
@@ -51,6 +52,8 @@ from eqsatad.terms.walk import conjunction
 TILE_SPEED = 8
 SPEEDS = {Kind.COPY: 4, Kind.ROWS: 16}
 PRODUCTS = 4
+# Picoseconds that a round of strips takes at least: threads wait for each other after each.
+ROUND = 200_000_000
 CONTRACT = ("contract",)
 # What steps take loops of unknown length to have, of which the sizes of a call choose one: so many
 # vectors, only rows, nothing.
@@ -199,6 +202,17 @@ class Step:
         return 0 if self.tile is None or self.tile.strips is None else self.tile.strips.number
 
     @property
+    def rounds(self) -> int:
+        """How many rounds several threads make the strips in, at least one."""
+        least, _ = interval(self._effort)
+        return max(1, min(self.strips, (least or 0) // ROUND))
+
+    @property
+    def in_rounds(self) -> str:
+        """The function of a range of iterations of all rounds."""
+        return f"{self.name}.rounds" if self.strips else self.name
+
+    @property
     def in_order(self) -> str:
         """The function of a range of what trains run in order: of strips, if there are any."""
         return f"{self.name}.strips" if self.strips else self.name
@@ -275,15 +289,31 @@ class Step:
         sizes = {size.name: f"%size.{place}" for place, size in enumerate(program.sizes)}
         self._body(parameters, names, sizes)
         if not self.strips:
-            self._entry(self.name, (BEGIN, END), used)
+            self._entry(self.name, used, lambda w: (BEGIN, END))
             return
-        whole = number(self.strips, "i64")
-        self._entry(self.name, (BEGIN, END, number(0, "i64"), whole), used)
-        _, tiles = spread(self.tile) if self.tile is not None else (0, index(0))
+        assert self.tile is not None, "strips are of tiles"
+        _, tiles = spread(self.tile)
         assert isinstance(tiles, Const), "tiles in strips are counted"
-        self._entry(self.in_order, (number(0, "i64"), number(tiles.value, "i64"), BEGIN, END), used)
+        none, all_tiles = number(0, "i64"), number(tiles.value, "i64")
+        whole = number(self.strips, "i64")
+        self._entry(self.name, used, lambda w: (BEGIN, END, none, whole))
+        self._entry(self.in_order, used, lambda w: (none, all_tiles, BEGIN, END))
+        self._entry(self.in_rounds, used, lambda w: self._of_round(w, all_tiles))
 
-    def _entry(self, name: str, ranges: Sequence[Value], used: Mapping[Tensor, bool]) -> None:
+    def _of_round(self, w: Writer, tiles: Value) -> Sequence[Value]:
+        """The range of ``tiles`` and that of strips which a range of one round is."""
+        turn = w.two("udiv", BEGIN, tiles)
+        before = w.two("mul", turn, tiles)
+        rounds, strips = number(self.rounds, "i64"), number(self.strips, "i64")
+        first, last = (
+            w.two("udiv", w.two("mul", each, strips), rounds)
+            for each in (turn, w.two("add", turn, number(1, "i64")))
+        )
+        return w.two("sub", BEGIN, before), w.two("sub", END, before), first, last
+
+    def _entry(
+        self, name: str, used: Mapping[Tensor, bool], ranges: Callable[[Writer], Sequence[Value]]
+    ) -> None:
         """The function ``name`` of a range that is part of the ``ranges`` of the body."""
         buffers = buffers_of(self.program)
         first = 1 + len(buffers)
@@ -291,7 +321,7 @@ class Step:
         arguments = [
             *(argument(w, 1 + place, "ptr") for place, each in enumerate(buffers) if each in used),
             *(argument(w, first + place, "i64") for place in range(len(self.program.sizes))),
-            *ranges,
+            *ranges(w),
         ]
         w.line(f"call void @{self.name}.body({', '.join(a.typed for a in arguments)})")
         w.finish(name, ["ptr %args", BEGIN.typed, END.typed])

@@ -12,10 +12,14 @@ chunk is taken by exchanging the whole ticket for another, so a thread that come
 of the job that came after. Nobody waits for a lock: a thread that lies down just as it is called
 may miss that, and then the job has a thread less.
 
-Where other processes want the CPUs, sharing can be slower than working alone. A thread may be woken
-on the caller's own CPU: it goes to another one. It may get no CPU before the job is over, or be put
-off in the midst of a chunk, for milliseconds. A caller that woke threads of which none came, or
-that waited longer for others than it had worked, has lost by it, and shares nothing for some time.
+A thread may be woken on the caller's own CPU, where it waits for its turn as long as the caller
+works. So while it sleeps it may use any CPU but that of the last caller; and if it finds itself on
+the caller's all the same, it goes to another one.
+
+Where other processes want the CPUs, sharing can be slower than working alone. A thread may get no
+CPU before the job is over, or be put off in the midst of a chunk, for milliseconds. A caller that
+woke threads of which none came though they had time to get up, or that waited longer for others
+than it had worked, has lost by it, and shares nothing for some time.
 """
 
 from __future__ import annotations
@@ -34,11 +38,13 @@ JOBS = 64
 SEATS = 1023
 # Chunks of a job: what 31 bits hold. A job of more is the caller's.
 CHUNKS = (1 << 31) - 1
-# How often a thread looks out for a job before it sleeps, some 50 to 100 microseconds, and how
+# How often a thread looks out for a job before it sleeps, some 100 microseconds, and how
 # often a caller looks whether the last chunks are done before it offers its CPU to others.
-LOOKS, WAITS = 4000, 500
+LOOKS, WAITS = 8000, 500
 # For how many times as long as a caller worked or waited in vain nothing is shared after that.
 SHY = 8
+# Nanoseconds that a thread is given to get up: before, that it did not come means nothing.
+RISING = 300_000
 # The instruction of a thread that only waits, by the architecture: its name, types and arguments.
 PAUSES = {"x86_64": ("llvm.x86.sse2.pause", "", ""), "aarch64": ("llvm.aarch64.isb", "i32", "15")}
 
@@ -72,6 +78,8 @@ $declared
 @sleeping = internal global i64 0, align 64
 ; Until when nothing is shared, in nanoseconds.
 @until = internal global i64 0, align 64
+; How long callers worked alone since they woke threads of which none came, in nanoseconds.
+@missed = internal global i64 0, align 64
 ; As large as these are anywhere, and more.
 @mutex = internal global [16 x i64] zeroinitializer, align 64
 @called = internal global [16 x i64] zeroinitializer, align 64
@@ -92,6 +100,7 @@ rest:
   store atomic i64 0, ptr @looking monotonic, align 8
   store atomic i64 0, ptr @sleeping monotonic, align 8
   store atomic i64 0, ptr @until monotonic, align 8
+  store atomic i64 0, ptr @missed monotonic, align 8
   %a = call i32 @pthread_mutex_init(ptr @mutex, ptr null)
   %b = call i32 @pthread_cond_init(ptr @called, ptr null)
   ret void
@@ -211,6 +220,7 @@ pause:
   %longer = icmp ult i64 %after, $looks
   br i1 %longer, label %wait, label %tired
 tired:
+  %gone = call i1 @allow(i64 %home, i1 false)
   %a = call i32 @pthread_mutex_lock(ptr @mutex)
   %b = atomicrmw sub ptr @looking, i64 1 seq_cst, align 8
   %c = atomicrmw add ptr @sleeping, i64 1 seq_cst, align 8
@@ -226,6 +236,9 @@ up:
   %e = atomicrmw sub ptr @sleeping, i64 1 seq_cst, align 8
   %f = atomicrmw add ptr @looking, i64 1 seq_cst, align 8
   %g = call i32 @pthread_mutex_unlock(ptr @mutex)
+  br i1 %gone, label %return, label %look
+return:
+  %h = call i1 @allow(i64 %home, i1 true)
   br label %look
 }
 
@@ -427,13 +440,25 @@ judge:
   %vain = icmp sgt i64 %waiting, %working
   br i1 %vain, label %lost, label %over
 prompt:
-  %woke = icmp sgt i64 %called, 0
   %all = icmp eq i64 %done, %count
-  %missed = and i1 %woke, %all
-  br i1 %missed, label %lost, label %over
+  br i1 %all, label %single, label %came
+came:
+  store atomic i64 0, ptr @missed monotonic, align 8
+  br label %over
+single:
+  %woke = icmp sgt i64 %called, 0
+  br i1 %woke, label %missed, label %over
+missed:
+  %earlier = atomicrmw add ptr @missed, i64 %working monotonic, align 8
+  %since = add i64 %earlier, %working
+  %enough = icmp sgt i64 %since, $rising
+  br i1 %enough, label %none, label %over
+none:
+  store atomic i64 0, ptr @missed monotonic, align 8
+  br label %lost
 lost:
-  %now = phi i64 [ %ended, %judge ], [ %worked, %prompt ]
-  %spent = phi i64 [ %waiting, %judge ], [ %working, %prompt ]
+  %now = phi i64 [ %ended, %judge ], [ %worked, %none ]
+  %spent = phi i64 [ %waiting, %judge ], [ %since, %none ]
   %calm = mul i64 %spent, $shy
   %then = add i64 %now, %calm
   store atomic i64 %then, ptr @until monotonic, align 8
@@ -455,29 +480,44 @@ define internal i64 @cpu() {
   ret i64 %wide
 }
 
-; To any other CPU that this thread may use, if it is on this one; all remain allowed.
-define void @leave(i64 %cpu) {
+; Whether this thread may use a CPU from now on; whether that is a change.
+define internal i1 @allow(i64 %cpu, i1 %allowed) {
   %all = alloca [16 x i64], align 8
-  %here = call i64 @cpu()
-  %same = icmp eq i64 %here, %cpu
-  %fits = icmp ult i64 %here, 1024
-  %there = and i1 %same, %fits
-  br i1 %there, label %ask, label %done
-ask:
   %size = call i32 @sched_getaffinity(i32 0, i64 128, ptr %all)
   %known = icmp sge i32 %size, 0
-  br i1 %known, label %go, label %done
-go:
-  %n = lshr i64 %here, 6
+  %fits = icmp ult i64 %cpu, 1024
+  %both = and i1 %known, %fits
+  br i1 %both, label %change, label %none
+change:
+  %n = lshr i64 %cpu, 6
   %word.at = getelementptr i64, ptr %all, i64 %n
   %word = load i64, ptr %word.at, align 8
-  %place = and i64 %here, 63
+  %place = and i64 %cpu, 63
   %bit = shl i64 1, %place
-  %others = xor i64 %word, %bit
-  store i64 %others, ptr %word.at, align 8
-  %a = call i32 @sched_setaffinity(i32 0, i64 128, ptr %all)
-  store i64 %word, ptr %word.at, align 8
-  %b = call i32 @sched_setaffinity(i32 0, i64 128, ptr %all)
+  %with = or i64 %word, %bit
+  %without = xor i64 %with, %bit
+  %wanted = select i1 %allowed, i64 %with, i64 %without
+  %same = icmp eq i64 %wanted, %word
+  br i1 %same, label %none, label %set
+set:
+  store i64 %wanted, ptr %word.at, align 8
+  %refused = call i32 @sched_setaffinity(i32 0, i64 128, ptr %all)
+  %changed = icmp eq i32 %refused, 0
+  ret i1 %changed
+none:
+  ret i1 false
+}
+
+; To any other CPU that this thread may use, if it is on this one; all remain allowed.
+define void @leave(i64 %cpu) {
+  %here = call i64 @cpu()
+  %there = icmp eq i64 %here, %cpu
+  br i1 %there, label %go, label %done
+go:
+  %gone = call i1 @allow(i64 %cpu, i1 false)
+  br i1 %gone, label %return, label %done
+return:
+  %a = call i1 @allow(i64 %cpu, i1 true)
   br label %done
 done:
   ret void
@@ -486,6 +526,10 @@ done:
 STAY = """
 define internal i64 @cpu() {
   ret i64 -1
+}
+
+define internal i1 @allow(i64 %cpu, i1 %allowed) {
+  ret i1 false
 }
 
 define void @leave(i64 %cpu) {
@@ -515,13 +559,14 @@ NONE = SEAT - 1
 Words = ctypes.c_int64 * 3
 
 
-def source(architecture: str, shy: int = SHY) -> str:
+def source(architecture: str, shy: int = SHY, rising: int = RISING) -> str:
     """The module of the pool for CPUs of an architecture."""
     name, kind, argument = PAUSES.get(architecture, ("llvm.donothing", "", ""))
     return SOURCE.substitute(
         jobs=JOBS, none=NONE, chunks=NONE, limit=CHUNKS, beside=SEATS, looks=LOOKS, waits=WAITS,
         seat=SEAT, seats=SEAT * SEATS, generation=GENERATION, generations=-GENERATION,
-        shy=shy, clock=CLOCK_MONOTONIC, leave=LEAVE if hasattr(os, "sched_setaffinity") else STAY,
+        shy=shy, rising=rising, clock=CLOCK_MONOTONIC,
+        leave=LEAVE if hasattr(os, "sched_setaffinity") else STAY,
         declared=f"declare void @{name}({kind})", pause=f"call void @{name}({kind} {argument})",
         places=PLACES,
     )  # fmt: skip
