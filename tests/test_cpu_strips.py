@@ -182,6 +182,22 @@ def test_rounds_and_threads_change_no_bit_of_a_result(name, monkeypatch):
         np.testing.assert_array_equal(one, found[0])
 
 
+def test_a_sum_that_reads_much_takes_as_long_as_reading_it():
+    """So that threads are woken for it; what is in a cache comes sooner."""
+
+    def effort(output, far):
+        program = lowered(output)
+        machine = Machine(64, 32, caches=Caches(32 * KIB, far * KIB))
+        (step,) = steps_of(program, Module(64), Options.of(program, machine, exact=False))
+        return interval(step.share.effort)
+
+    few, many = product(2, 1000, 1000), product(64, 1000, 1000)
+    read = source.BYTE * 4 * 1000 * 1000
+    assert effort(few, 64 * KIB)[0] < read / 4
+    assert read <= effort(few, 512)[0] < 1.1 * read
+    assert effort(many, 512) == effort(many, 64 * KIB)
+
+
 def test_accumulators_are_kept_for_every_tile():
     program = lowered(OUTPUTS["tiles that overlap"])
     tile = plan(program.nests[0].body[0], 64, 32, False)

@@ -31,6 +31,7 @@ from eqsatad.backends.cpu.tiles.effort import effort, index, trips
 from eqsatad.backends.cpu.tiles.kinds import Kind, decision
 from eqsatad.backends.cpu.tiles.maps import mapped
 from eqsatad.backends.cpu.tiles.panels import panelled
+from eqsatad.backends.cpu.tiles.reuse import read_once
 from eqsatad.backends.cpu.tiles.scans import scanned
 from eqsatad.backends.cpu.tiles.strips import put_away
 from eqsatad.backends.cpu.tiles.taps import tapped
@@ -42,7 +43,7 @@ from eqsatad.loops.nest import Block, For, LoopProgram, Mark, has_loop, schedule
 from eqsatad.terms.checks import depends_on_data
 from eqsatad.terms.linear import normal
 from eqsatad.terms.nodes import TRUE, Apply, Const, Expr, Tensor
-from eqsatad.terms.ops import FLOORDIV, NOT
+from eqsatad.terms.ops import FLOORDIV, MAX, NOT
 from eqsatad.terms.presburger import empty
 from eqsatad.terms.ranges import interval
 from eqsatad.terms.walk import conjunction
@@ -52,6 +53,8 @@ from eqsatad.terms.walk import conjunction
 TILE_SPEED = 8
 SPEEDS = {Kind.COPY: 4, Kind.ROWS: 16}
 PRODUCTS = 4
+# Picoseconds that a byte takes at least that such sums read and no cache near a core holds.
+BYTE = 30
 # Picoseconds that a round of strips takes at least: threads wait for each other after each.
 ROUND = 200_000_000
 CONTRACT = ("contract",)
@@ -258,11 +261,12 @@ class Step:
         """The picoseconds that all of it takes."""
         kind = decision(self.body, self.tile).kind
         if self.tile is not None and kind is Kind.CONTRACTION and has_loop(self.tile.body):
-            speed = PRODUCTS * max(1, self.tile.lanes)
-        else:
-            usual = TILE_SPEED if self.tile is not None or scheduled(self.body) else 1
-            speed = SPEEDS.get(kind, usual)
-        return Apply(FLOORDIV, (effort(self.body), index(speed)))
+            fast = Apply(FLOORDIV, (effort(self.body), index(PRODUCTS * max(1, self.tile.lanes))))
+            size = read_once(self.body)
+            far = size > self.options.machine.caches.far
+            return Apply(MAX, (fast, index(int(BYTE * size)))) if far else fast
+        usual = TILE_SPEED if self.tile is not None or scheduled(self.body) else 1
+        return Apply(FLOORDIV, (effort(self.body), index(SPEEDS.get(kind, usual))))
 
     @property
     def _divided(self) -> tuple[For, ...]:

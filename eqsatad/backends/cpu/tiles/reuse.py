@@ -17,7 +17,9 @@ from eqsatad.backends.access import flat
 from eqsatad.backends.cpu.code.scalars import BYTES, STORED
 from eqsatad.backends.cpu.rewrites.streams import open_ended
 from eqsatad.backends.cpu.runtime.caches import Caches
-from eqsatad.terms.nodes import Axis, Read, Size
+from eqsatad.backends.cpu.tiles.tile import length, typical, widest
+from eqsatad.loops.nest import Block, For, reads_of, statements
+from eqsatad.terms.nodes import Axis, Read, Size, Tensor
 from eqsatad.terms.walk import postorder
 
 # Bytes of a cache line.
@@ -121,6 +123,21 @@ def footprint(read: Read, extents: Extents) -> float:
     """The bytes of the lines that ``read`` touches where its axes take so many values."""
     piece, pieces = _pieces(read, extents)
     return piece * pieces
+
+
+def read_once(block: Block) -> float:
+    """The bytes of all lines that ``block`` reads, were each to be read once; 0 if that is unknown.
+
+    Of reads of one tensor that which touches most counts.
+    """
+    loops = [each for each in statements(block) if isinstance(each, For)]
+    if any(length(loop) is None and widest(loop) is None for loop in loops):
+        return 0.0
+    extents = {loop.axis: typical(loop) for loop in loops}
+    sizes: dict[Tensor, float] = {}
+    for read in reads_of(block):
+        sizes[read.tensor] = max(sizes.get(read.tensor, 0.0), footprint(read, extents))
+    return sum(sizes.values())
 
 
 def room(read: Read, extents: Extents) -> float:
